@@ -1,0 +1,1 @@
+"""The block-diffusion model: prompt, network, denoising, and the process that runs them."""

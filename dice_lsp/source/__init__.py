@@ -1,0 +1,1 @@
+"""What CUDA text says: positions, kernels, launches, directives, selections. Never raises on bad code."""

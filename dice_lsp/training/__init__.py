@@ -1,0 +1,1 @@
+"""How the shipped checkpoint is made: task generator, tokenizer, training loop."""
