@@ -26,9 +26,13 @@ class Settings:
     model: str = _field("tiny", "Checkpoint: `tiny` (shipped), a folder, or the name of one that was pulled")
     candidates: int = _field(8, "Number of candidates of a fill, 1 to 64")
     decode_strategy: Strategy = _field("auto", "Order of unmasking; `auto` is the checkpoint's own")
-    decode_threshold: float | None = _field(None, "Confidence above which a token is revealed (dynamic strategy), 0 to 1")
+    decode_threshold: float | None = _field(
+        None, "Confidence above which a token is revealed (dynamic strategy), 0 to 1"
+    )
     decode_temperature: float | None = _field(None, "Sampling temperature of all candidates but the first, 0 to 2")
-    decode_block_size: int | None = _field(None, "Tokens denoised together; must be one the checkpoint was trained with")
+    decode_block_size: int | None = _field(
+        None, "Tokens denoised together; must be one the checkpoint was trained with"
+    )
     decode_max_new_tokens: int | None = _field(None, "Longest fill in tokens")
     prompt_template: str | None = _field(None, "File that replaces the prompt of a DICE checkpoint")
     seed: int = _field(0, "Seed of sampling and of test inputs; the same seed gives the same candidates")
@@ -36,9 +40,13 @@ class Settings:
     device: int = _field(0, "Index of the GPU that judges")
     model_device: str = _field("auto", "Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`")
     arch: str = _field("auto", "Architecture to compile for, e.g. `sm_90`; `auto` is the GPU's, else sm_90")
-    compile_flags: tuple[str, ...] = _field((), "More flags for the device compiler: -D, -I, -std, --use_fast_math, -maxrregcount")
+    compile_flags: tuple[str, ...] = _field(
+        (), "More flags for the device compiler: -D, -I, -std, --use_fast_math, -maxrregcount"
+    )
     nvcc: str | None = _field(None, "Path of nvcc; the default looks on PATH and in CUDA_HOME")
-    cxx: str | None = _field(None, "Path of the C++ compiler of the host emulation; the default looks for g++ and clang++")
+    cxx: str | None = _field(
+        None, "Path of the C++ compiler of the host emulation; the default looks for g++ and clang++"
+    )
     check_on_save: bool = _field(True, "Check the kernels of a file when it is saved")
     check_on_open: bool = _field(True, "Check the kernels of a file when it is opened")
     verify: bool = _field(True, "Run kernels to compare them with their reference")

@@ -196,7 +196,7 @@ class FramedChild:
         argv: Sequence[str],
         *,
         name: str,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: Limits = Limits(),
         env: Mapping[str, str] | None = None,
         grace_s: float = 1.0,
     ) -> None:

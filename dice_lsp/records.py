@@ -20,9 +20,6 @@ from cattrs.strategies import configure_tagged_union
 T = TypeVar("T")
 
 
-
-
-
 @frozen
 class Document:
     """One version of a text. Offsets everywhere in this package count code points of `text`."""
@@ -92,9 +89,6 @@ class Region:
     @property
     def suffix(self) -> str:
         return self.document.text[self.end :]
-
-
-
 
 
 class Origin(StrEnum):
@@ -204,9 +198,6 @@ class LaunchSpec:
         return not self.unknown and not self.skip and self.grid is not None and self.block is not None
 
 
-
-
-
 @frozen
 class CompileMessage:
     """A compiler's message at a place of the document (zero-based line and column, code points)."""
@@ -267,9 +258,6 @@ class NotCompiled:
 Build = Union[Compiled, CompileFailed, NotCompiled]
 
 
-
-
-
 @frozen
 class Verified:
     """Every case agreed with the reference. `max_error` is in units of the tolerance: 1.0 would be at its edge."""
@@ -327,9 +315,6 @@ class Unverified:
 
 
 Verdict = Union[Verified, Wrong, Unsafe, Cheating, Unverified]
-
-
-
 
 
 @frozen
@@ -414,9 +399,6 @@ class Evidence:
     toolkit: str
     when: str
     """ISO 8601, UTC."""
-
-
-
 
 
 @frozen
@@ -520,9 +502,6 @@ class Hint:
     line: int
     label: str
     tooltip: str
-
-
-
 
 
 def kind_of(record: type[Any]) -> str:

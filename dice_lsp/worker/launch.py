@@ -1,0 +1,138 @@
+"""What a device is asked to run, and what it answers: the small protocol that every back end speaks.
+
+`worker.host` (fibers on the CPU) and `worker.device` (pycuda or cuda-core) implement `Backend`; `worker.verify` and
+`worker.benchmark` only know this file. A back end never decides whether a kernel is right: it runs and reports.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, Union
+
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from dice_lsp.records import Compiled, CompileFailed, Kernel
+
+Array = NDArray[Any]
+
+
+@frozen(eq=False)
+class BufferArgument:
+    """A pointer argument. `initial` (1-D, the pointee's dtype, vector types flattened) is copied in before the run.
+
+    `itemsize` is the size of one element as the kernel sees it (16 for float4): guards are aligned to it.
+    """
+
+    name: str
+    initial: Array
+    itemsize: int
+    writable: bool
+    """False for buffers the kernel must not change: the back end reports a change as `mutated`."""
+
+
+@frozen
+class ScalarArgument:
+    """A by-value argument, as the bytes that the kernel receives."""
+
+    name: str
+    data: bytes
+
+
+Argument = Union[BufferArgument, ScalarArgument]
+
+
+class BlockOrder(StrEnum):
+    """In which order the host emulation runs the threads of a block and the blocks of a grid."""
+
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+    RANDOM = "random"
+
+
+class Guard(StrEnum):
+    """At which end of a buffer an access past it faults at once; the other end is watched by canary bytes."""
+
+    RIGHT = "right"
+    LEFT = "left"
+
+
+@frozen(eq=False)
+class Launch:
+    """One run of one kernel."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int
+    arguments: tuple[Argument, ...]
+    order: BlockOrder = BlockOrder.ASCENDING
+    guard: Guard = Guard.RIGHT
+    seed: int = 0
+    deadline_s: float = 10.0
+
+
+@frozen(eq=False)
+class Ran:
+    """The kernel ended. `outputs` holds every buffer after the run, in the dtype and length it came with."""
+
+    outputs: Mapping[str, Array]
+    elapsed_ms: float
+    notes: tuple[str, ...] = ()
+    """Things worth telling that are no fault, e.g. `uses printf`."""
+
+
+@frozen
+class Faulted:
+    """The kernel broke a rule while it ran; `hazard` is one of `records.Unsafe.hazard`."""
+
+    hazard: str
+    where: str
+
+
+@frozen
+class NotSupported:
+    """This back end cannot run the kernel; never a pass. `reason` is one phrase, e.g. `inline PTX is not supported on the host`."""
+
+    reason: str
+
+
+RunResult = Union[Ran, Faulted, NotSupported]
+
+
+@frozen
+class Source:
+    """Everything a back end may need to prepare a kernel: the GPU takes `compiled.cubin`, the host compiles `device_text`."""
+
+    device_text: str
+    """The device slice of the document, line numbers kept."""
+    path: str
+    kernel: Kernel
+    template: Mapping[str, str] = field(factory=dict)
+    compiled: Compiled | None = None
+    include_dirs: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    function: str | None = None
+    """When set, prepare this host function of the file (a CPU reference) instead of the kernel; host back end only."""
+    fp64: bool = False
+    """With `function`: compute in double precision; `float` buffers and scalars are then passed as doubles."""
+
+
+class Prepared(Protocol):
+    """A kernel that is ready to run on its back end."""
+
+    def run(self, launches: Sequence[Launch]) -> list[RunResult]:
+        """Run the launches in order. Stops after the first that did not end as `Ran`, so the list may be shorter."""
+
+
+class Backend(Protocol):
+    """A device that runs kernels."""
+
+    name: str
+    """`host`, or the GPU's name."""
+    kind: str
+    """`host`, `pycuda` or `cuda-core`."""
+
+    def prepare(self, source: Source) -> "Prepared | CompileFailed | NotSupported":
+        """Make a kernel ready. A compile error of the back end's own compiler is a value."""
+
+    def close(self) -> None:
+        """Give everything back; running children are killed."""
