@@ -402,6 +402,41 @@ class Evidence:
 
 
 @frozen
+class JudgeJob:
+    """One kernel of one text, to be compiled, compared and timed by the worker."""
+
+    text: str
+    """The whole document, a candidate already spliced in."""
+    path: str
+    """Where the document lies or would lie: quoted includes are found from here."""
+    kernel: Kernel
+    """The kernel as it stands in `text`."""
+    spec: LaunchSpec
+    baseline_text: str | None = None
+    """The document with the accepted kernel: the reference when there is no better one, and the rival of the timing."""
+    baseline_kernel: Kernel | None = None
+    arch: str = "auto"
+    flags: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
+    seed: int = 0
+    verify: bool = True
+    benchmark: bool = True
+    compile_deadline_s: float = 60.0
+    run_deadline_s: float = 10.0
+
+
+@frozen
+class Judged:
+    """The worker's answer to a `JudgeJob`."""
+
+    build: Build
+    verdict: Verdict
+    timing: TimingResult
+    comparison: Comparison
+    evidence: Evidence
+
+
+@frozen
 class Candidate:
     """One fill of a region, laid out for its place."""
 
