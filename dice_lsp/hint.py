@@ -1,0 +1,303 @@
+"""What the user reads: one short label per kernel or fill, and the evidence behind it as markdown.
+
+Labels are plain words of at most 40 characters, because VS Code cuts a row of hints at 43. Nothing is rounded in the
+user's favour: a result that is not current says `stale`, a comparison that is not settled says `ambiguous`.
+"""
+
+from collections.abc import Sequence
+
+from dice_lsp.records import (
+    Ambiguous,
+    Build,
+    CandidateReport,
+    Cheating,
+    Comparison,
+    Compiled,
+    CompileFailed,
+    Faster,
+    FillReport,
+    Hint,
+    KernelReport,
+    LaunchSpec,
+    NotCompiled,
+    NotTimed,
+    Same,
+    Slower,
+    Timing,
+    Unsafe,
+    Unverified,
+    Verdict,
+    Verified,
+    Wrong,
+)
+
+MAX_LABEL = 40
+
+
+def checking_hint(line: int) -> Hint:
+    """Shown from the moment a check starts until its first figure."""
+    return Hint(line, "checking", "The kernel is being compiled, run and compared")
+
+
+def kernel_hint(report: KernelReport, *, stale: bool = False) -> Hint:
+    """The hint of one checked kernel; `stale` when its text has changed since."""
+    label = stale_label(report) if stale else kernel_label(report)
+    tooltip = evidence_table(report)
+    if stale:
+        tooltip = "**The text has changed since this was measured.** Save to check it again.\n\n" + tooltip
+    return Hint(report.line, label, tooltip)
+
+
+def kernel_label(report: KernelReport) -> str:
+    build, verdict, timing = report.build, report.verdict, report.timing
+    if isinstance(build, CompileFailed):
+        return f"does not compile: {_count(len(build.errors), 'error')}"
+    if isinstance(build, NotCompiled):
+        return shorten(f"not compiled: {build.reason}")
+    if isinstance(verdict, (Wrong, Unsafe, Cheating)):
+        return shorten(refusal(verdict))
+    if isinstance(timing, Timing):
+        told = _comparison_words(report.comparison) or _roof_words(timing)
+        return _fit([duration(timing.median_us), told, verdict_words(verdict, report.spec)])
+    return _fit([f"{build.registers} regs", _pressure(build), verdict_words(verdict, report.spec)])
+
+
+def stale_label(report: KernelReport) -> str:
+    if isinstance(report.timing, Timing):
+        return f"stale: {duration(report.timing.median_us)}"
+    if isinstance(report.build, Compiled):
+        return f"stale: {report.build.registers} regs"
+    return "stale"
+
+
+def fill_hint(report: FillReport, line: int) -> Hint:
+    """The hint at a region with candidates: each label with its worth, as many as fit."""
+    if not report.candidates:
+        return Hint(line, shorten(report.reason or "no candidate"), report.reason or "")
+    words = [f"{candidate.label} {candidate_words(candidate)}" for candidate in report.candidates]
+    label = words[0]
+    for shown, word in enumerate(words[1:], start=1):
+        more = f"  +{len(words) - shown}"
+        if len(label) + 2 + len(word) + (len(more) if shown + 1 < len(words) else 0) > MAX_LABEL:
+            label += more
+            break
+        label += "  " + word
+    return Hint(line, shorten(label), fill_table(report))
+
+
+def candidate_words(report: CandidateReport) -> str:
+    """A candidate's worth in one or two words, as the hint and the picker show it."""
+    if isinstance(report.build, CompileFailed):
+        return "no compile"
+    if isinstance(report.build, NotCompiled):
+        return "refused"
+    verdict = report.verdict
+    if isinstance(verdict, Verified):
+        return _comparison_words(report.comparison, short=True) or "verified"
+    if isinstance(verdict, Wrong):
+        return "wrong"
+    if isinstance(verdict, (Unsafe, Cheating)):
+        return "refused"
+    return "unverified"
+
+
+def candidate_title(report: CandidateReport) -> str:
+    """One line for a menu: `A  1.42x faster  12.3 us  verified  40 regs`, or `B  refused: z: 32 of 1000 elements ...`."""
+    if isinstance(report.build, CompileFailed):
+        first = report.build.errors[0].text if report.build.errors else "no message"
+        return f"{report.label}  does not compile: {first}"
+    if isinstance(report.build, NotCompiled):
+        return f"{report.label}  refused: {report.build.reason}"
+    if isinstance(report.verdict, (Wrong, Unsafe, Cheating)):
+        return f"{report.label}  {refusal(report.verdict)}"
+    parts = [report.label]
+    if isinstance(report.timing, Timing):
+        if told := _comparison_words(report.comparison):
+            parts.append(told)
+        parts.append(duration(report.timing.median_us))
+    parts.append(_verdict_phrase(report.verdict))
+    parts.append(f"{report.build.registers} regs")
+    return "  ".join(parts)
+
+
+def refusal(verdict: Wrong | Unsafe | Cheating) -> str:
+    """Why a kernel was refused, in one phrase."""
+    if isinstance(verdict, Wrong):
+        return f"wrong: {verdict.buffer}[{verdict.index}] is {verdict.got}, expected {verdict.expected}"
+    if isinstance(verdict, Unsafe):
+        return f"{verdict.hazard.replace('_', ' ')}: {verdict.where}"
+    return f"refused: {verdict.trick.replace('_', ' ')}: {verdict.where}"
+
+
+def verdict_words(verdict: Verdict, spec: LaunchSpec) -> str:
+    if isinstance(verdict, Verified):
+        return "verified on host" if verdict.device == "host" else "verified"
+    if isinstance(verdict, Unverified):
+        if spec.skip:
+            return "skipped"
+        if spec.unknown:
+            return "launch unknown"
+        return "no reference" if verdict.reason.startswith("no reference") else "not verified"
+    return refusal(verdict)
+
+
+def duration(microseconds: float) -> str:
+    """`870 ns`, `12.3 us`, `1.53 ms`: three significant digits."""
+    for limit, scale, unit in ((1.0, 1e3, "ns"), (1e3, 1.0, "us"), (1e6, 1e-3, "ms")):
+        if microseconds < limit:
+            return f"{_three_digits(microseconds * scale)} {unit}"
+    return f"{_three_digits(microseconds * 1e-6)} s"
+
+
+def evidence_table(report: KernelReport) -> str:
+    """Everything known of a kernel, for the hover: figures, checks, where each part of the launch comes from."""
+    rows = [*_build_rows(report.build), *_verdict_rows(report.verdict), *_timing_rows(report.timing, report.comparison)]
+    text = f"**{report.name}**\n\n" + _table(("", ""), rows)
+    if launch := _launch_rows(report.spec):
+        text += "\n\n" + _table(("launch", "value", "from"), launch)
+    if report.spec.unknown:
+        text += "\n\n" + "\n".join(f"- {sentence}" for sentence in report.spec.unknown)
+    evidence = report.evidence
+    text += f"\n\n{evidence.device}, {evidence.toolkit}" + (f", driver {evidence.driver}" if evidence.driver else "")
+    return text + f", {evidence.when}"
+
+
+def fill_table(report: FillReport) -> str:
+    """The candidates of a fill as a markdown table."""
+    rows = []
+    for item in report.candidates:
+        registers = str(item.build.registers) if isinstance(item.build, Compiled) else ""
+        time = duration(item.timing.median_us) if isinstance(item.timing, Timing) else ""
+        told = candidate_title(item).removeprefix(item.label).strip()
+        rows.append((item.label, told, registers, time))
+    text = _table(("", "worth", "regs", "time"), rows)
+    if report.decode is not None:
+        decode = report.decode
+        text += (
+            f"\n\n{decode.checkpoint}: {decode.tokens} tokens, {decode.forwards} forwards, "
+            f"{decode.elapsed_ms:.0f} ms on {decode.device}"
+        )
+    return text
+
+
+def shorten(label: str) -> str:
+    """At most 40 characters; what is cut is marked with two dots."""
+    label = " ".join(label.split("\n")).strip()
+    return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 2].rstrip() + ".."
+
+
+def _fit(parts: Sequence[str]) -> str:
+    """Join with two spaces; when that is too long, the middle parts go first, never the first or the verdict."""
+    kept = [part for part in parts if part]
+    while len("  ".join(kept)) > MAX_LABEL and len(kept) > 2:
+        kept.pop(-2)
+    return shorten("  ".join(kept))
+
+
+def _pressure(build: Compiled) -> str:
+    spill_bytes = build.spill_store_bytes + build.spill_load_bytes
+    return f"spills {spill_bytes} B" if spill_bytes else f"occ {build.occupancy:.0%}"
+
+
+def _comparison_words(comparison: Comparison, *, short: bool = False) -> str:
+    if isinstance(comparison, Faster):
+        return f"{comparison.ratio:.2f}x" + ("" if short else " faster")
+    if isinstance(comparison, Slower):
+        return f"{comparison.ratio:.2f}x" if short else f"{1 / comparison.ratio:.2f}x slower"
+    if isinstance(comparison, Same):
+        return "same"
+    return "ambiguous" if isinstance(comparison, Ambiguous) else ""
+
+
+def _roof_words(timing: Timing) -> str:
+    if timing.roof is None or timing.roof_fraction is None:
+        return ""
+    return "launch-bound" if timing.roof == "launch" else f"{timing.roof_fraction:.0%} of {timing.roof} roof"
+
+
+def _verdict_phrase(verdict: Verdict) -> str:
+    if isinstance(verdict, Verified):
+        return "verified on host" if verdict.device == "host" else "verified"
+    if isinstance(verdict, Unverified):
+        return f"not verified: {verdict.reason}"
+    return refusal(verdict)
+
+
+def _build_rows(build: Build) -> list[tuple[str, str]]:
+    if isinstance(build, CompileFailed):
+        return [("compile", f"failed with {build.compiler}: {_count(len(build.errors), 'error')}")]
+    if isinstance(build, NotCompiled):
+        return [("compile", build.reason)]
+    return [
+        ("registers", str(build.registers)),
+        ("spills", f"{build.spill_store_bytes} B stores, {build.spill_load_bytes} B loads"),
+        ("shared memory", f"{build.smem_bytes} B static"),
+        ("occupancy", f"{build.occupancy:.0%} at {build.block_threads} threads a block, limited by {build.limiter}"),
+        ("compiled", f"{build.arch} by {build.compiler} in {build.elapsed_ms:.0f} ms"),
+    ]
+
+
+def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    if isinstance(verdict, Verified):
+        return [
+            ("verdict", f"verified in {_count(verdict.cases, 'case')} on {verdict.device}"),
+            ("reference", verdict.reference),
+            ("largest error", f"{verdict.max_error:.3g} of the tolerance"),
+            ("checks", ", ".join(verdict.checks)),
+        ]
+    if isinstance(verdict, Wrong):
+        share = f"{verdict.wrong_elements} of {verdict.total_elements} elements"
+        return [("verdict", refusal(verdict)), ("case", f"{verdict.case}: {share}")]
+    if isinstance(verdict, Unsafe):
+        return [("verdict", refusal(verdict)), ("case", verdict.case)]
+    if isinstance(verdict, Cheating):
+        return [("verdict", refusal(verdict))]
+    rows = [("verdict", f"not verified: {verdict.reason}")]
+    return rows + ([("checks passed", ", ".join(verdict.checks))] if verdict.checks else [])
+
+
+def _timing_rows(timing: Timing | NotTimed, comparison: Comparison) -> list[tuple[str, str]]:
+    if isinstance(timing, NotTimed):
+        return [("time", timing.reason)]
+    cache = "cold" if timing.cold else "hot"
+    rows = [
+        ("time", f"{duration(timing.median_us)} ({duration(timing.q1_us)} to {duration(timing.q3_us)}), {cache}"),
+        ("case", f"{timing.case}, {timing.samples} samples, SM clock {timing.sm_clock_mhz:.0f} MHz"),
+        ("launch floor", duration(timing.gap_us)),
+    ]
+    if words := _roof_words(timing):
+        rows.append(("roofline", words))
+    if isinstance(comparison, (Faster, Slower, Same)):
+        interval = f"{comparison.low:.3f} to {comparison.high:.3f}"
+        rows.append(("against the baseline", f"{_comparison_words(comparison)} (ratio {interval})"))
+    elif isinstance(comparison, Ambiguous):
+        rows.append(("against the baseline", f"ambiguous: {comparison.reason}"))
+    return rows
+
+
+def _launch_rows(spec: LaunchSpec) -> list[tuple[str, str, str]]:
+    rows = [(dim.name, " | ".join(map(str, dim.values)), dim.origin.value) for dim in spec.dims]
+    rows += [(f"{b.role.value} {b.name}", f"[{', '.join(b.extents)}]: {b.init}", b.origin.value) for b in spec.buffers]
+    for field in ("grid", "block"):
+        value = getattr(spec, field)
+        if value is not None:
+            origin = spec.origins.get(field)
+            rows.append((field, "(" + ", ".join(value) + ")", origin.value if origin else ""))
+    if spec.reference is not None:
+        rows.append(("reference", f"{spec.reference.via} {spec.reference.text}".strip(), spec.reference.origin.value))
+    return rows
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+    return "\n".join([line(head), "|" + " --- |" * len(head), *map(line, rows)])
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
