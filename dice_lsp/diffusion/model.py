@@ -1,0 +1,447 @@
+"""The SDAR network: a dense Qwen3 decoder whose attention is causal across blocks and bidirectional inside one.
+
+Weights carry Qwen3's names, so a published SDAR or DICE checkpoint loads without a change; row i of the logits
+predicts token i itself. Three ways in: `prefill` (many blocks, keys and values kept), `forward_block` and
+`forward_fused` (one block of every candidate against the cache), `forward_train` (any mask, gradients flow).
+
+Shapes: N rows of a batch, T tokens, H query heads, K key-value heads, G = H // K, D head_dim, C slots of the cache.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+import torch.nn.functional as F
+from attrs import frozen
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+
+@frozen
+class SDARConfig:
+    """Sizes of a network, named as in `config.json`."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int = 32768
+    rope_theta: float = 1e6
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = False
+    block_size: int = 4
+    mask_token_id: int = 151669
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every weight that a checkpoint of this config must hold."""
+        hidden, inner, d = self.hidden_size, self.intermediate_size, self.head_dim
+        queries, keys = self.num_attention_heads * d, self.num_key_value_heads * d
+        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
+        for layer in range(self.num_hidden_layers):
+            at = f"model.layers.{layer}."
+            shapes[at + "input_layernorm.weight"] = (hidden,)
+            shapes[at + "self_attn.q_proj.weight"] = (queries, hidden)
+            shapes[at + "self_attn.k_proj.weight"] = (keys, hidden)
+            shapes[at + "self_attn.v_proj.weight"] = (keys, hidden)
+            shapes[at + "self_attn.o_proj.weight"] = (hidden, queries)
+            shapes[at + "self_attn.q_norm.weight"] = (d,)
+            shapes[at + "self_attn.k_norm.weight"] = (d,)
+            shapes[at + "post_attention_layernorm.weight"] = (hidden,)
+            shapes[at + "mlp.gate_proj.weight"] = (inner, hidden)
+            shapes[at + "mlp.up_proj.weight"] = (inner, hidden)
+            shapes[at + "mlp.down_proj.weight"] = (hidden, inner)
+        shapes["model.norm.weight"] = (hidden,)
+        if not self.tie_word_embeddings:
+            shapes["lm_head.weight"] = (self.vocab_size, hidden)
+        return shapes
+
+
+class KVCache:
+    """Keys and values of the committed tokens, `[layers, N, K, C, D]` each, allocated once.
+
+    Slots `[0, length)` are final. A forward writes its own block to the slots behind them; only a forward with
+    `store_kv=True` moves `length`, so that the next forward sees them and the one after does not overwrite them.
+    """
+
+    def __init__(self, config: SDARConfig, rows: int, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (config.num_hidden_layers, rows, config.num_key_value_heads, capacity, config.head_dim)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.length = 0
+
+    @property
+    def rows(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[3]
+
+    def select(self, rows: Sequence[int], capacity: int | None = None) -> "KVCache":
+        """A cache that holds these rows (repeats allowed), e.g. `[0] * 8` to share one prompt among 8 candidates."""
+        fresh = object.__new__(KVCache)
+        index = torch.tensor(rows, device=self.keys.device)
+        layers, _, heads, own_capacity, dim = self.keys.shape
+        shape = (layers, len(rows), heads, capacity or own_capacity, dim)
+        fresh.keys, fresh.values = self.keys.new_zeros(shape), self.values.new_zeros(shape)
+        fresh.keys[:, :, :, : self.length] = self.keys[:, :, :, : self.length].index_select(1, index)
+        fresh.values[:, :, :, : self.length] = self.values[:, :, :, : self.length].index_select(1, index)
+        fresh.length = self.length
+        return fresh
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight, the mean square taken in fp32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding. `sin` carries the sign of its half, so that half-rotation is a plain roll."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: SDARConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        )
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.qkv: Tensor | None = None
+        self.qk_norm: Tensor | None = None
+
+    def fuse(self) -> None:
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        self.qkv = _fused_rows(projections)
+        self.qk_norm = torch.cat(
+            [self.q_norm.weight.data.expand(self.heads, -1), self.k_norm.weight.data.expand(self.kv_heads, -1)]
+        )
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `[N, T, H, D]`, keys and values `[N, T, K, D]`, the first two normed and rotated."""
+        rows, tokens, _ = x.shape
+        heads, kv_heads = self.heads, self.kv_heads
+        if self.qkv is not None and self.qk_norm is not None:
+            joint = F.linear(x, self.qkv).view(rows, tokens, heads + 2 * kv_heads, self.head_dim)
+            qk, v = torch.split(joint, (heads + kv_heads, kv_heads), 2)
+            qk = _rotate(F.rms_norm(qk, (self.head_dim,), None, self.q_norm.eps) * self.qk_norm, cos, sin)
+            q, k = torch.split(qk, (heads, kv_heads), 2)
+            return q, k, v
+        q = self.q_norm(self.q_proj(x).view(rows, tokens, heads, self.head_dim))
+        k = self.k_norm(self.k_proj(x).view(rows, tokens, kv_heads, self.head_dim))
+        v = self.v_proj(x).view(rows, tokens, kv_heads, self.head_dim)
+        return _rotate(q, cos, sin), _rotate(k, cos, sin), v
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Attention of all of `q` `[N, T, H, D]` to all of `keys` `[N, K, S, D]`: `[N, T, H * D]`.
+
+        The G query heads of a key head become rows of one query matrix, so no key is repeated and no mask is needed.
+        """
+        rows, tokens, heads, dim = q.shape
+        groups = heads // self.kv_heads
+        folded = q.view(rows, tokens, self.kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
+        folded = folded.reshape(rows, self.kv_heads, groups * tokens, dim)
+        out = F.scaled_dot_product_attention(folded, keys, values)
+        out = out.view(rows, self.kv_heads, groups, tokens, dim).permute(0, 3, 1, 2, 4)
+        return out.reshape(rows, tokens, heads * dim)
+
+    def attend_masked(self, q: Tensor, keys: Tensor, values: Tensor, mask: "Tensor | BlockMask") -> Tensor:
+        """The same under a mask: a boolean or additive tensor that broadcasts to `[N, H, T, S]`, or a `BlockMask`."""
+        rows, tokens, heads, dim = q.shape
+        q = q.transpose(1, 2)
+        if isinstance(mask, BlockMask):
+            out: Any = flex_attention(q, keys, values, block_mask=mask, enable_gqa=heads != self.kv_heads)
+        else:
+            # Repeating the keys costs little here and works on every version and device, unlike `enable_gqa`.
+            keys = keys.repeat_interleave(heads // self.kv_heads, 1)
+            values = values.repeat_interleave(heads // self.kv_heads, 1)
+            out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+        joined: Tensor = out.transpose(1, 2).reshape(rows, tokens, heads * dim)
+        return joined
+
+
+class MLP(nn.Module):
+    def __init__(self, config: SDARConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_up: Tensor | None = None
+
+    def fuse(self) -> None:
+        self.gate_up = _fused_rows((self.gate_proj, self.up_proj))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate_up is not None:
+            gate, up = F.linear(x, self.gate_up).chunk(2, -1)
+        else:
+            gate, up = self.gate_proj(x), self.up_proj(x)
+        out: Tensor = self.down_proj(F.silu(gate) * up)
+        return out
+
+
+class Layer(nn.Module):
+    def __init__(self, config: SDARConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class Decoder(nn.Module):
+    """Embedding, layers and last norm: what carries the prefix `model.` in a checkpoint."""
+
+    def __init__(self, config: SDARConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class SDAR(nn.Module):
+    """The network. Construct it for training, or with `from_weights` for inference."""
+
+    rope_cos: Tensor
+    rope_sin: Tensor
+
+    def __init__(self, config: SDARConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Decoder(config)
+        self.lm_head: nn.Linear | None = None
+        if not config.tie_word_embeddings:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        cos, sin = _rope_tables(config, min(config.max_position_embeddings, 4096))
+        self.register_buffer("rope_cos", cos, persistent=False)
+        self.register_buffer("rope_sin", sin, persistent=False)
+
+    @classmethod
+    def from_weights(cls, config: SDARConfig, weights: dict[str, Tensor]) -> "SDAR":
+        """A network for inference around `weights` (Qwen3 names, all of one dtype on one device; the dict is emptied).
+
+        Raises `KeyError` or `ValueError` for a missing weight or a wrong shape; `checkpoint.load` says it in words.
+        """
+        with torch.device("meta"):
+            network = cls(config)
+        for name, shape in config.weight_shapes().items():
+            weight = weights.pop(name)
+            if tuple(weight.shape) != shape:
+                raise ValueError(f"{name} is {tuple(weight.shape)}, expected {shape}")
+            owner, _, leaf = name.rpartition(".")
+            setattr(network.get_submodule(owner), leaf, nn.Parameter(weight, requires_grad=False))
+        network._grow_rope(min(config.max_position_embeddings, 4096))
+        network.eval()
+        network.fuse()
+        return network
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.embed_tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.embed_tokens.weight.dtype
+
+    def init_weights(self, std: float = 0.02, seed: int = 0) -> None:
+        """Normal weights, norms of one, and the two projections that write to the residual scaled by the depth."""
+        generator = torch.Generator(device=self.device).manual_seed(seed)
+        depth = (2 * self.config.num_hidden_layers) ** -0.5
+        for name, parameter in self.named_parameters():
+            if parameter.dim() < 2:
+                nn.init.ones_(parameter)
+            else:
+                scale = depth if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+                with torch.no_grad():
+                    parameter.normal_(0.0, std * scale, generator=generator)
+
+    def fuse(self) -> None:
+        """Join q/k/v and gate/up into one matrix each; the single weights become views of it, so no memory is added.
+
+        For inference only, after the last move between devices or dtypes: moving a weight breaks the view.
+        """
+        for layer in self._layers():
+            layer.self_attn.fuse()
+            layer.mlp.fuse()
+
+    def _layers(self) -> list[Layer]:
+        return list(self.model.layers)  # type: ignore[arg-type]
+
+    def _grow_rope(self, length: int) -> None:
+        cos, sin = _rope_tables(self.config, length)
+        self.rope_cos = cos.to(self.device, self.dtype)
+        self.rope_sin = sin.to(self.device, self.dtype)
+
+    def cache(self, rows: int, capacity: int) -> KVCache:
+        """An empty cache for this network; positions up to `capacity` can be used with it."""
+        if capacity > self.rope_cos.shape[0]:
+            self._grow_rope(capacity)
+        return KVCache(self.config, rows, capacity, self.device, self.dtype)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """`[..., hidden]` after the last norm -> `[..., vocab]`."""
+        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        return F.linear(hidden, weight)
+
+    @torch.inference_mode()
+    def prefill(self, input_ids: Tensor, cache: KVCache, block_size: int) -> None:
+        """Commit whole blocks: `input_ids` `[N, T]`, T and `cache.length` multiples of `block_size`.
+
+        A token sees the cache and every token of its own and earlier blocks.
+        """
+        tokens = input_ids.shape[1]
+        if tokens % block_size or cache.length % block_size:
+            raise ValueError(f"{tokens} tokens at {cache.length} are not whole blocks of {block_size}")
+        start, end = cache.length, cache.length + tokens
+        block = torch.arange(start, end, device=self.device) // block_size
+        mask = None
+        if tokens > block_size:
+            every = torch.arange(end, device=self.device) // block_size
+            mask = every[None, :] <= block[:, None]
+        self._run(input_ids, cache, ((0, tokens),), mask)
+        cache.length = end
+
+    @torch.inference_mode()
+    def forward_block(self, input_ids: Tensor, cache: KVCache, *, store_kv: bool = False) -> Tensor:
+        """Logits `[N, T, V]` of one block `[N, T]` that sees the cache and all of itself; kept if `store_kv`."""
+        hidden = self._run(input_ids, cache, ((0, input_ids.shape[1]),), None)
+        if store_kv:
+            cache.length += input_ids.shape[1]
+        return self.logits(self.model.norm(hidden))
+
+    @torch.inference_mode()
+    def commit(self, input_ids: Tensor, cache: KVCache) -> None:
+        """Keep the keys and values of one fully revealed block `[N, T]`, without the logits."""
+        self._run(input_ids, cache, ((0, input_ids.shape[1]),), None)
+        cache.length += input_ids.shape[1]
+
+    @torch.inference_mode()
+    def forward_fused(self, revealed: Tensor, following: Tensor, cache: KVCache) -> Tensor:
+        """`commit(revealed)` and `forward_block(following)` in one pass: the revealed block does not see the other.
+
+        The weights are read once for both, which is what a pass costs at these sizes.
+        """
+        size = revealed.shape[1]
+        both = torch.cat([revealed, following], 1)
+        hidden = self._run(both, cache, ((0, size), (size, both.shape[1])), None)
+        cache.length += size
+        return self.logits(self.model.norm(hidden[:, size:]))
+
+    def _run(
+        self, input_ids: Tensor, cache: KVCache, parts: tuple[tuple[int, int], ...], mask: Tensor | None
+    ) -> Tensor:
+        """All layers over `input_ids` at the cache's end. Each part `[a, b)` of the tokens sees all slots before its b."""
+        rows, tokens = input_ids.shape
+        start, end = cache.length, cache.length + tokens
+        if rows != cache.rows or end > cache.capacity:
+            raise ValueError(
+                f"{rows} rows up to {end} do not fit a cache of {cache.rows} rows and {cache.capacity} slots"
+            )
+        cos, sin = self.rope_cos[start:end, None], self.rope_sin[start:end, None]
+        x: Tensor = self.model.embed_tokens(input_ids)
+        for index, layer in enumerate(self._layers()):
+            attention = layer.self_attn
+            q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
+            keys, values = cache.keys[index], cache.values[index]
+            keys[:, :, start:end] = k.transpose(1, 2)
+            values[:, :, start:end] = v.transpose(1, 2)
+            if mask is not None:
+                seen = attention.attend_masked(q, keys[:, :, :end], values[:, :, :end], mask)
+            elif len(parts) == 1:
+                seen = attention.attend(q, keys[:, :, :end], values[:, :, :end])
+            else:
+                seen = torch.cat(
+                    [attention.attend(q[:, a:b], keys[:, :, : start + b], values[:, :, : start + b]) for a, b in parts],
+                    1,
+                )
+            x = x + attention.o_proj(seen)
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return x
+
+    def forward_train(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        mask: "Tensor | BlockMask",
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Logits of a whole sequence under any mask, with gradients and without a cache.
+
+        `input_ids` `[N, T]`; `position_ids` `[T]` or `[N, T]`, so that a clean and a noisy stream may repeat them;
+        `mask` boolean (True = visible) or additive and broadcast to `[N, H, T, T]`, or a flex `BlockMask`.
+        Returns `[N, T, V]`, or `[M, V]` for the M tokens where the boolean `rows` `[N, T]` is True.
+        """
+        hidden = self.hidden_train(input_ids, position_ids, mask)
+        return self.logits(hidden if rows is None else hidden[rows])
+
+    def hidden_train(self, input_ids: Tensor, position_ids: Tensor, mask: "Tensor | BlockMask") -> Tensor:
+        """`forward_train` without the vocabulary: `[N, T, hidden]` after the last norm."""
+        x: Tensor = self.model.embed_tokens(input_ids)
+        # Under autocast x stays fp32 while the projections are bf16; the tables follow the queries' dtype there.
+        cos, sin = self.rope_cos[position_ids].unsqueeze(-2), self.rope_sin[position_ids].unsqueeze(-2)
+        for layer in self._layers():
+            attention = layer.self_attn
+            q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
+            q, k = q.to(v.dtype), k.to(v.dtype)
+            seen = attention.attend_masked(q, k.transpose(1, 2), v.transpose(1, 2), mask)
+            x = x + attention.o_proj(seen)
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        normed: Tensor = self.model.norm(x)
+        return normed
+
+    def qwen3_weights(self) -> dict[str, Tensor]:
+        """The weights to save, under Qwen3's names."""
+        return {name: tensor.detach() for name, tensor in self.state_dict().items()}
+
+
+def block_mask(tokens: int, block_size: int, device: torch.device | str = "cpu") -> Tensor:
+    """Boolean `[T, T]`: a query of block b sees every token of the blocks up to b, its own included."""
+    block = torch.arange(tokens, device=device) // block_size
+    return block[None, :] <= block[:, None]
+
+
+def tiny_config(**changes: Any) -> SDARConfig:
+    """The sizes of the shipped checkpoint, 13.4 million weights."""
+    sizes = SDARConfig(
+        vocab_size=2048, hidden_size=384, intermediate_size=1024, num_hidden_layers=8, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=64, max_position_embeddings=2048, rope_theta=1e4, tie_word_embeddings=True,
+        block_size=8, mask_token_id=0,
+    )  # fmt: skip
+    return attrs.evolve(sizes, **changes)
+
+
+def _rope_tables(config: SDARConfig, length: int) -> tuple[Tensor, Tensor]:
+    """Cosine and signed sine, `[length, D]` in fp32."""
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu") / config.head_dim
+    angles = torch.outer(torch.arange(length, dtype=torch.float32, device="cpu"), config.rope_theta**-half)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+
+def _fused_rows(projections: Sequence[nn.Linear]) -> Tensor:
+    fused = torch.cat([projection.weight.data for projection in projections])
+    at = 0
+    for projection in projections:
+        rows = projection.weight.shape[0]
+        projection.weight = nn.Parameter(fused[at : at + rows], requires_grad=False)
+        at += rows
+    return fused
