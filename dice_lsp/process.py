@@ -208,7 +208,8 @@ class FramedChild:
         self.starts = 0
         self._process: asyncio.subprocess.Process | None = None
         self._readers: tuple[asyncio.Task[None], ...] = ()
-        self._calls: dict[int, tuple[asyncio.Future[Any], OnEvent | None]] = {}
+        self._calls: dict[int, tuple[asyncio.Future[Any], OnEvent | None, asyncio.subprocess.Process]] = {}
+        self._doomed: asyncio.subprocess.Process | None = None
         self._next_id = 0
         self._start_lock = asyncio.Lock()
         self._stderr_tail: collections.deque[str] = collections.deque(maxlen=40)
@@ -225,7 +226,10 @@ class FramedChild:
     async def start(self) -> None:
         """Start the child now, so that the first call finds it warm. Raises `ChildDied` when it cannot be started."""
         async with self._start_lock:
-            if self.pid is not None:
+            if self._process is not None and self._process is self._doomed:
+                # Killed but perhaps not gone yet: a call must not be written into a dying child's pipe.
+                await self._process.wait()
+            elif self.pid is not None:
                 return
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -259,7 +263,7 @@ class FramedChild:
         self._next_id += 1
         number = self._next_id
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._calls[number] = (answer, on_event)
+        self._calls[number] = (answer, on_event, process)
         try:
             with contextlib.suppress(ConnectionError):
                 process.stdin.write(encode_frame({"id": number, "op": op, "params": params}))
@@ -285,6 +289,7 @@ class FramedChild:
         done, _ = await asyncio.wait([answer], timeout=self.grace_s)
         if not done and process.returncode is None:
             log.warning("the %s did not end a cancelled call within %.1f s and is killed", self.name, self.grace_s)
+            self._doomed = process
             kill_group(process.pid)
         with contextlib.suppress(Exception, asyncio.CancelledError):
             await answer
@@ -292,6 +297,7 @@ class FramedChild:
     def kill(self) -> None:
         """End the child now; its waiting calls get `ChildDied`."""
         if self.pid is not None:
+            self._doomed = self._process
             kill_group(self.pid)
 
     async def close(self) -> None:
@@ -314,12 +320,14 @@ class FramedChild:
             pass
         except Exception:
             log.exception("the %s sent something that is no frame and is killed", self.name)
+            self._doomed = process
             kill_group(process.pid)
         returncode = await process.wait()
         kill_group(process.pid)
         why = f"ended with code {returncode}" if returncode >= 0 else f"was ended by {signal.Signals(-returncode).name}"
-        calls, self._calls = self._calls, {}
-        for answer, _ in calls.values():
+        mine = {number: call for number, call in self._calls.items() if call[2] is process}
+        for number, (answer, _, _) in mine.items():
+            self._calls.pop(number, None)
             if not answer.done():
                 answer.set_exception(ChildDied(f"the {self.name} {why}"))
                 answer.exception()
@@ -332,9 +340,10 @@ class FramedChild:
                 log.info("%s: %s", self.name, line)
 
     def _deliver(self, message: Mapping[str, Any]) -> None:
-        answer, on_event = self._calls.get(message["id"], (None, None))
-        if answer is None or answer.done():
+        call = self._calls.get(message["id"])
+        if call is None or call[0].done():
             return
+        answer, on_event, _ = call
         if "event" in message:
             if on_event is not None:
                 try:
@@ -350,6 +359,172 @@ class FramedChild:
         else:
             answer.set_exception(ChildError(message["error"]))
             answer.exception()
+
+
+class SyncFramedChild:
+    """A long-lived child that speaks frames, held by synchronous code: one call at a time, each with a deadline.
+
+    The worker uses it for the process that owns a GPU context. Unlike `FramedChild` it does not start itself again:
+    what a child held is gone when it dies, so its owner must know. Start it from a thread that lives as long as the
+    child should: Linux ends a child with the thread that started it.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        name: str,
+        limits: Limits = Limits(),
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+        grace_s: float = 1.0,
+    ) -> None:
+        self.name = name
+        self.grace_s = grace_s
+        self._next_id = 0
+        self._frames: queue.Queue[Any] = queue.Queue()
+        self._stderr_tail: collections.deque[str] = collections.deque(maxlen=40)
+        try:
+            self._process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=None if env is None else dict(env),
+                start_new_session=True,
+                pass_fds=pass_fds,
+                preexec_fn=_before_exec(limits, os.getpid()),
+            )
+        except OSError as error:
+            raise ChildDied(f"the {name} could not be started: {error}") from error
+        self._threads = [
+            threading.Thread(target=target, name=f"{name} {what}", daemon=True)
+            for target, what in ((self._read_frames, "frames"), (self._read_log, "log"))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines that the child logged."""
+        return "\n".join(self._stderr_tail)
+
+    def call(
+        self,
+        op: str,
+        params: Any,
+        *,
+        deadline_s: float,
+        on_event: OnEvent | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> Any:
+        """One request, its events, its one answer.
+
+        `check` is called every 50 ms while the answer is awaited; what it raises cancels the call (the child gets
+        `grace_s` to end it, then it is killed) and is raised again. Raises `ChildError` for an error answer,
+        `ChildDied` when the child ends first, `TimeoutError` at the deadline (the child is killed then).
+        """
+        self._next_id += 1
+        number = self._next_id
+        self._send({"id": number, "op": op, "params": params})
+        deadline = time.monotonic() + deadline_s
+        while True:
+            try:
+                message = self._frames.get(timeout=max(0.0, min(0.05, deadline - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() >= deadline:
+                    self.kill()
+                    raise TimeoutError(f"the {self.name} did not answer {op} within {deadline_s} s") from None
+                if check is not None:
+                    try:
+                        check()
+                    except BaseException:
+                        self._cancel(number)
+                        raise
+                continue
+            if message is None:
+                self._frames.put(None)
+                raise ChildDied(f"the {self.name} {self._how_it_ended()}")
+            if message["id"] != number:
+                continue
+            if "event" in message:
+                if on_event is not None:
+                    on_event(message["event"], message["data"])
+            elif "result" in message:
+                return message["result"]
+            elif message.get("cancelled"):
+                raise Cancelled
+            else:
+                raise ChildError(message["error"])
+
+    def _send(self, message: Any) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(encode_frame(message))
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            pass  # it is gone: its end is found in the queue of its frames
+
+    def _cancel(self, number: int) -> None:
+        self._send({"id": number, "op": "cancel"})
+        deadline = time.monotonic() + self.grace_s
+        while (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                message = self._frames.get(timeout=left)
+                if message is None:
+                    self._frames.put(None)
+                    return
+                if message["id"] == number and "event" not in message:
+                    return
+        self.kill()
+
+    def kill(self) -> None:
+        """End the child and everything it started, and wait until the kernel has taken it back."""
+        kill_group(self._process.pid)
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the child; its pipes and threads are gone afterwards."""
+        self.kill()
+        for thread in self._threads:
+            thread.join(timeout=1.0)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _how_it_ended(self) -> str:
+        returncode = self._process.wait()
+        return (
+            f"ended with code {returncode}" if returncode >= 0 else f"was ended by {signal.Signals(-returncode).name}"
+        )
+
+    def _read_frames(self) -> None:
+        assert self._process.stdout is not None
+        stdout: Any = self._process.stdout
+        try:
+            while (message := read_frame(stdout)) is not None:
+                self._frames.put(message)
+        except (OSError, ValueError):
+            log.warning("the %s sent something that is no frame and is killed", self.name)
+        kill_group(self._process.pid)
+        self._frames.put(None)
+
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._process.stderr:
+                text = line.decode(errors="replace").rstrip()
+                self._stderr_tail.append(text)
+                log.info("%s: %s", self.name, text)
 
 
 class Job:

@@ -1,0 +1,531 @@
+"""The commands. Everything an editor can do, `infill` and `check` do without one.
+
+Exit codes: 0 done, 1 done but nothing is verified (`infill`) or something is wrong (`check`), 2 a usage error, which is
+one sentence on standard error. Results go to standard output, everything else to standard error.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dice_lsp import __version__
+from dice_lsp.config import Settings, resolve
+from dice_lsp.hint import candidate_title, duration, kernel_label
+from dice_lsp.json_output import check_document, check_schema, fill_document, fill_schema
+from dice_lsp.pipeline import Engine, FillProgress, splice
+from dice_lsp.records import (
+    CandidateReport,
+    Cheating,
+    Compiled,
+    CompileFailed,
+    Document,
+    FillReport,
+    KernelReport,
+    NotCompiled,
+    Region,
+    Timing,
+    Unsafe,
+    Verified,
+    Wrong,
+)
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.launches import launch_spec
+from dice_lsp.source.selection import body_region, lines_region
+
+
+class UsageError(Exception):
+    """What the user asked cannot be done; the message is one sentence with the next step."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = _parser().parse_args(argv)
+    level = logging.DEBUG if arguments.verbose > 1 else logging.INFO if arguments.verbose else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        return int(arguments.run(arguments))
+    except UsageError as error:
+        print(f"dice-lsp: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dice-lsp", description="Fill CUDA kernels and see what each candidate is worth."
+    )
+    parser.add_argument("--version", action="version", version=f"dice-lsp {__version__}")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="log to standard error; twice for more")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="the language server, on standard input and output")
+    serve.add_argument("--stdio", action="store_true", help="accepted for editors that always pass it")
+    serve.set_defaults(run=_serve)
+
+    infill = commands.add_parser("infill", help="fill a region of a file and judge each candidate")
+    infill.add_argument("file", type=Path)
+    place = infill.add_mutually_exclusive_group()
+    place.add_argument("--kernel", help="fill the body of this kernel; may be left out when the file has one kernel")
+    place.add_argument("--lines", metavar="FIRST:LAST", help="fill these lines, counted from 1")
+    infill.add_argument("--candidates", type=int, metavar="N", help="number of candidates")
+    infill.add_argument(
+        "--apply", nargs="?", const="best", metavar="LABEL", help="write a verified candidate into the file"
+    )
+    _add_settings(infill)
+    infill.set_defaults(run=_infill)
+
+    check = commands.add_parser("check", help="compile, verify and time the kernels of files")
+    check.add_argument("files", type=Path, nargs="+", metavar="file")
+    check.add_argument("--kernel", action="append", help="check only this kernel; may be given more than once")
+    _add_settings(check)
+    check.set_defaults(run=_check)
+
+    worker = commands.add_parser("worker", help="the judge alone, speaking frames on standard input and output")
+    worker.set_defaults(run=_worker)
+
+    doctor = commands.add_parser("doctor", help="what is found on this machine, what is missing, what to run")
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(run=_doctor)
+
+    model = commands.add_parser("model", help="checkpoints: list, pull, use")
+    verbs = model.add_subparsers(required=True, metavar="VERB")
+    listed = verbs.add_parser("list", help="the checkpoints that are here")
+    listed.set_defaults(run=_model_list)
+    pull = verbs.add_parser("pull", help="download a checkpoint from Hugging Face; shows size and licence first")
+    pull.add_argument("repository", help="for example DeadlyKitt3n/DICE-1.7B")
+    pull.add_argument("--yes", action="store_true", help="do not ask")
+    pull.set_defaults(run=_model_pull)
+    use = verbs.add_parser("use", help="make a checkpoint the default of this user")
+    use.add_argument("name", help="`tiny`, a folder, or the id of a pulled checkpoint")
+    use.set_defaults(run=_model_use)
+
+    train = commands.add_parser("train", help="train the small checkpoint; see `dice-lsp train --help`", add_help=False)
+    train.add_argument("rest", nargs=argparse.REMAINDER)
+    train.set_defaults(run=_train)
+
+    settings = commands.add_parser("settings", help="every setting with its default and meaning")
+    settings.add_argument("--markdown", action="store_true", help="as the table of the README")
+    settings.set_defaults(run=_settings_table)
+
+    schema = commands.add_parser("schema", help="JSON Schema of what --json prints")
+    schema.add_argument("of", choices=("infill", "check"))
+    schema.set_defaults(run=_schema)
+
+    demo = commands.add_parser("demo", help="fill a few kernels with the shipped checkpoint")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    group = parser.add_argument_group("settings", "the same as in an editor, see `dice-lsp settings`")
+    group.add_argument("--model")
+    group.add_argument("--backend", metavar="auto|pycuda|cuda-core|host")
+    group.add_argument("--device", type=int, metavar="INDEX")
+    group.add_argument("--arch", metavar="sm_90")
+    group.add_argument("--seed", type=int)
+    group.add_argument("--strategy", dest="decode_strategy")
+    group.add_argument("--threshold", dest="decode_threshold", type=float)
+    group.add_argument("--temperature", dest="decode_temperature", type=float)
+    group.add_argument("--block-size", dest="decode_block_size", type=int)
+    group.add_argument("--model-device")
+    group.add_argument(
+        "--flag", dest="compile_flags", action="append", metavar="FLAG", help="for the compiler, e.g. --flag=-DN=4"
+    )
+    group.add_argument("--no-benchmark", dest="benchmark", action="store_const", const=False)
+    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting, as JSON")
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    names = {field.name for field in attrs.fields(Settings)}
+    options = {key: value for key, value in vars(arguments).items() if key in names and value is not None}
+    for item in arguments.set:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise UsageError(f"--set {item} has no value; write --set NAME=VALUE")
+        try:
+            options[name] = json.loads(value)
+        except json.JSONDecodeError:
+            options[name] = value
+    settings, complaints = resolve(options, user_settings())
+    if complaints:
+        raise UsageError(complaints[0])
+    return settings
+
+
+def user_settings() -> Settings:
+    """The defaults of this user: those of the package, with the checkpoint that `model use` chose."""
+    from dice_lsp.diffusion.registry import user_default_model
+
+    chosen = user_default_model()
+    return Settings() if chosen is None else attrs.evolve(Settings(), model=chosen)
+
+
+def _read(path: Path) -> Document:
+    if not path.exists():
+        raise UsageError(f"{path} does not exist")
+    if not path.is_file():
+        raise UsageError(f"{path} is not a file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    # Bytes that are no UTF-8 travel as surrogates, so that the file is written back byte for byte.
+    return Document(path.resolve().as_uri(), 0, data.decode("utf-8", "surrogateescape"))
+
+
+def _region(document: Document, arguments: argparse.Namespace) -> Region:
+    kernels = parse(document.text).kernels
+    if arguments.lines is not None:
+        first, _, last = arguments.lines.partition(":")
+        if not first.isdigit() or not (last or first).isdigit():
+            raise UsageError(f"--lines {arguments.lines} is not FIRST:LAST with two line numbers")
+        region = lines_region(document, int(first), int(last or first))
+        if isinstance(region, str):
+            raise UsageError(region)
+        return region
+    if not kernels:
+        raise UsageError(f"{arguments.file} has no __global__ function with a body")
+    names = [kernel.name for kernel in kernels]
+    name = arguments.kernel or (names[0] if len(names) == 1 else None)
+    if name is None:
+        raise UsageError(f"{arguments.file} has {len(names)} kernels; choose one with --kernel: {', '.join(names)}")
+    kernel = next((kernel for kernel in kernels if name in (kernel.name, kernel.qualified_name)), None)
+    if kernel is None:
+        raise UsageError(f"{arguments.file} has no kernel {name}; it has {', '.join(names)}")
+    return body_region(document, kernel)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from dice_lsp.server.app import serve_stdio
+
+    return serve_stdio(user_settings())
+
+
+def _worker(arguments: argparse.Namespace) -> int:
+    from dice_lsp.worker.__main__ import main as worker_main
+
+    worker_main()
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from dice_lsp.training.tiny import main as train_main
+
+    return int(train_main(arguments.rest) or 0)
+
+
+def _infill(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    if arguments.candidates is not None:
+        settings, complaints = resolve({"candidates": arguments.candidates}, settings)
+        if complaints:
+            raise UsageError(complaints[0])
+    document = _read(arguments.file)
+    region = _region(document, arguments)
+    report = asyncio.run(_fill_once(settings, region, str(arguments.file.resolve()), quiet=arguments.json))
+    chosen = _choose(report, arguments.apply)
+    if chosen is not None:
+        _write(arguments.file, splice(region, chosen.candidate.text)[0])
+    applied = None if chosen is None else chosen.label
+    assert region.kernel is not None
+    if arguments.json:
+        spec = launch_spec(document.text, region.kernel, parse(document.text))
+        print(json.dumps(fill_document(arguments.file, region, spec, report, applied), indent=2))
+    else:
+        console = Console()
+        console.print(_fill_table(region.kernel.name, report))
+        if report.reason:
+            console.print(report.reason, markup=False)
+        best = report.candidates[0] if report.candidates else None
+        if best is not None and isinstance(best.verdict, Verified):
+            shown = "applied" if applied == best.label else "add --apply to write it into the file"
+            console.print(f"\n[bold]{best.label}[/bold] ({shown}):")
+            console.print(best.candidate.text.strip("\r\n"), markup=False, highlight=False)
+        if applied:
+            console.print(f"{applied} was written into {arguments.file}", markup=False)
+    return 0 if any(isinstance(item.verdict, Verified) for item in report.candidates) else 1
+
+
+async def _fill_once(settings: Settings, region: Region, path: str, *, quiet: bool) -> FillReport:
+    engine = Engine(settings)
+    console = Console(stderr=True)
+    try:
+        if quiet or not console.is_terminal:
+            return await engine.fill(region, path)
+        with console.status("starting") as status:
+
+            def tell(progress: FillProgress) -> None:
+                best = progress.report.candidates[:1]
+                said = f"{progress.message}" + (f", best so far: {candidate_title(best[0])}" if best else "")
+                status.update(escape(said))
+
+            return await engine.fill(region, path, on_progress=tell)
+    finally:
+        await engine.close()
+
+
+def _choose(report: FillReport, label: str | None) -> CandidateReport | None:
+    """The candidate to apply. Only a verified one is ever written."""
+    if label is None:
+        return None
+    if label == "best":
+        return next((item for item in report.candidates if isinstance(item.verdict, Verified)), None)
+    chosen = next((item for item in report.candidates if item.label == label.upper()), None)
+    if chosen is None:
+        raise UsageError(
+            f"there is no candidate {label}; there are {', '.join(c.label for c in report.candidates) or 'none'}"
+        )
+    if not isinstance(chosen.verdict, Verified):
+        raise UsageError(f"candidate {chosen.label} is not verified and is not written")
+    return chosen
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file's text at once or not at all, its mode kept."""
+    target = path.resolve()
+    mode = target.stat().st_mode
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(text.encode("utf-8", "surrogateescape"))
+        os.chmod(name, mode)
+        os.replace(name, target)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _fill_table(title: str, report: FillReport) -> Table:
+    table = Table(title=title, title_justify="left")
+    for head in ("", "worth", "regs", "occ", "time"):
+        table.add_column(head)
+    for item in report.candidates:
+        build = item.build
+        compiled = isinstance(build, Compiled)
+        table.add_row(
+            item.label,
+            escape(
+                candidate_title(item)
+                .removeprefix(item.label)
+                .strip()
+                .removesuffix(f"  {build.registers} regs" if compiled else "")
+            ),
+            str(build.registers) if compiled else "",
+            f"{build.occupancy:.0%}" if compiled else "",
+            duration(item.timing.median_us) if isinstance(item.timing, Timing) else "",
+        )
+    if report.decode is not None:
+        decode = report.decode
+        table.caption = (
+            f"{decode.tokens} tokens in {decode.elapsed_ms:.0f} ms, {decode.forwards} forwards of {decode.checkpoint}"
+        )
+        table.caption_justify = "left"
+    return table
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    documents = [(path, _read(path)) for path in arguments.files]
+    for wanted in arguments.kernel or ():
+        if not any(wanted == kernel.name for _, document in documents for kernel in parse(document.text).kernels):
+            raise UsageError(f"no kernel {wanted} in {', '.join(str(path) for path in arguments.files)}")
+    checked = asyncio.run(_check_all(settings, documents, arguments.kernel))
+    if arguments.json:
+        found = [check_document(path, reports) for path, reports in checked]
+        print(json.dumps(found[0] if len(found) == 1 else {"files": found}, indent=2))
+    else:
+        console = Console()
+        for path, reports in checked:
+            table = Table(title=str(path), title_justify="left")
+            for head in ("line", "kernel", "regs", "spills", "occ", "limited by", "worth"):
+                table.add_column(head)
+            for report in reports:
+                table.add_row(*map(escape, _check_row(report)))
+            console.print(table if reports else f"{path}: no kernel with a body")
+            for report in reports:
+                if isinstance(report.build, CompileFailed):
+                    for message in report.build.messages:
+                        console.print(
+                            f"{path}:{message.line + 1}:{message.column + 1}: {message.severity}: {message.text}",
+                            markup=False,
+                        )
+                elif isinstance(report.build, NotCompiled):
+                    console.print(f"{report.name}: {report.build.reason}", markup=False)
+                for sentence in report.spec.unknown:
+                    console.print(f"{report.name}: {sentence}", markup=False)
+    bad = [report for _, reports in checked for report in reports if _is_bad(report)]
+    return 1 if bad else 0
+
+
+async def _check_all(
+    settings: Settings, documents: Sequence[tuple[Path, Document]], kernels: Sequence[str] | None
+) -> list[tuple[Path, tuple[KernelReport, ...]]]:
+    engine = Engine(settings)
+    try:
+        return [
+            (path, await engine.check(document, str(path.resolve()), kernels=kernels)) for path, document in documents
+        ]
+    finally:
+        await engine.close()
+
+
+def _check_row(report: KernelReport) -> Sequence[str]:
+    build = report.build
+    head = (str(report.line + 1), report.name)
+    if not isinstance(build, Compiled):
+        return (*head, "", "", "", "", kernel_label(report))
+    spills = f"{build.spill_store_bytes + build.spill_load_bytes} B"
+    return (*head, str(build.registers), spills, f"{build.occupancy:.0%}", build.limiter, kernel_label(report))
+
+
+def _is_bad(report: KernelReport) -> bool:
+    return not isinstance(report.build, Compiled) or isinstance(report.verdict, (Wrong, Unsafe, Cheating))
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from dice_lsp.doctor import examine
+
+    findings = asyncio.run(examine(user_settings()))
+    if arguments.json:
+        print(json.dumps({"findings": [attrs.asdict(finding) for finding in findings]}, indent=2))
+    else:
+        table = Table(show_header=True)
+        for head in ("", "what", "found", "next step"):
+            table.add_column(head)
+        signs = {"ok": "[green]ok[/green]", "note": "[yellow]note[/yellow]", "missing": "[red]missing[/red]"}
+        for finding in findings:
+            table.add_row(signs[finding.state], escape(finding.what), escape(finding.found), escape(finding.next_step))
+        Console().print(table)
+    return 1 if any(finding.state == "missing" for finding in findings) else 0
+
+
+def _model_list(arguments: argparse.Namespace) -> int:
+    from dice_lsp.diffusion.registry import list_checkpoints
+
+    table = Table()
+    for head in ("", "name", "parameters", "size", "where"):
+        table.add_column(head)
+    current = user_settings().model
+    for found in list_checkpoints():
+        size = f"{found.size_bytes / 2**20:.1f} MiB"
+        table.add_row("*" if found.name == current else "", found.name, found.parameters, size, str(found.path))
+    Console().print(table)
+    return 0
+
+
+def _model_pull(arguments: argparse.Namespace) -> int:
+    from dice_lsp.diffusion.checkpoint import CheckpointError
+    from dice_lsp.diffusion.registry import pull
+
+    def confirm(description: str) -> bool:
+        print(description, file=sys.stderr)
+        if arguments.yes:
+            return True
+        if not sys.stdin.isatty():
+            raise UsageError("nothing was downloaded: add --yes to agree without being asked")
+        return input("Download it? [y/N] ").strip().lower() in ("y", "yes")
+
+    try:
+        path = pull(arguments.repository, confirm)
+    except CheckpointError as error:
+        raise UsageError(str(error)) from error
+    if path is None:
+        print("nothing was downloaded", file=sys.stderr)
+        return 1
+    print(f"{path}\nnext: dice-lsp model use {arguments.repository}")
+    return 0
+
+
+def _model_use(arguments: argparse.Namespace) -> int:
+    from dice_lsp.diffusion.checkpoint import CheckpointError
+    from dice_lsp.diffusion.registry import use
+
+    try:
+        use(arguments.name)
+    except CheckpointError as error:
+        raise UsageError(str(error)) from error
+    print(f"{arguments.name} is now the default; a running server takes it at its next start")
+    return 0
+
+
+def _settings_table(arguments: argparse.Namespace) -> int:
+    rows = [(field.name, _shown(field.default), field.metadata["doc"]) for field in attrs.fields(Settings)]
+    if arguments.markdown:
+        print("| setting | default | meaning |\n| --- | --- | --- |")
+        for name, default, doc in rows:
+            print(f"| `{name}` | `{default}` | {doc} |")
+        return 0
+    table = Table()
+    for head in ("setting", "default", "meaning"):
+        table.add_column(head)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+    return 0
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    print(json.dumps(fill_schema() if arguments.of == "infill" else check_schema(), indent=2))
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    """Fill the bodies of the demo kernels; 0 if each has a verified candidate."""
+    return asyncio.run(_demo_all())
+
+
+async def _demo_all() -> int:
+    console = Console()
+    engine = Engine(user_settings())
+    unfilled = []
+    try:
+        for path in sorted((Path(__file__).parent / "demo").glob("*.cu")):
+            document = _read(path)
+            kernel = parse(document.text).kernels[0]
+            # The body is taken out before the model is asked, so that nothing of the answer is in the question.
+            emptied = attrs.evolve(
+                document, text=document.text[: kernel.body_start] + "\n" + document.text[kernel.body_end :]
+            )
+            region = body_region(emptied, parse(emptied.text).kernels[0])
+            report = await engine.fill(region, str(path))
+            console.print(_fill_table(f"{path.name}: the body of {kernel.name}", report))
+            best = report.candidates[0] if report.candidates else None
+            if best is None or not isinstance(best.verdict, Verified):
+                unfilled.append(kernel.name)
+            else:
+                console.print(f"{best.label}:", markup=False)
+                console.print(best.candidate.text.strip("\n"), markup=False, highlight=False)
+            if report.reason:
+                console.print(report.reason, markup=False)
+            console.print()
+    finally:
+        await engine.close()
+    if unfilled:
+        console.print(f"no verified candidate for {', '.join(unfilled)}")
+    return 1 if unfilled else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
