@@ -125,20 +125,30 @@ class Results:
     """What is known of the open documents: the last report of each kernel, and the fills on offer."""
 
     MAX_FILLS_PER_DOCUMENT = 16
+    MAX_TEXTS_PER_KERNEL = 16
 
     def __init__(self) -> None:
-        self._reports: dict[str, dict[str, KernelReport]] = {}
+        self._reports: dict[str, dict[str, dict[str, KernelReport]]] = {}
         self._fills: dict[int, Fill] = {}
         self._next_fill = 0
 
-    def put_report(self, uri: str, report: KernelReport) -> None:
-        self._reports.setdefault(uri, {})[report.name] = report
+    def put_report(self, uri: str, report: KernelReport, key: str | None = None) -> None:
+        """Store a report under the key of the text that was checked, by default its evidence's slice key."""
+        texts = self._reports.setdefault(uri, {}).setdefault(report.name, {})
+        key = report.evidence.slice_key if key is None else key
+        texts.pop(key, None)
+        texts[key] = report
+        while len(texts) > self.MAX_TEXTS_PER_KERNEL:
+            del texts[next(iter(texts))]
 
-    def report(self, uri: str, kernel: str) -> KernelReport | None:
-        return self._reports.get(uri, {}).get(kernel)
+    def report(self, uri: str, kernel: str, key: str | None = None) -> KernelReport | None:
+        """The report of exactly the text with this key, so that undo makes it valid again; without a key, the last one."""
+        texts = self._reports.get(uri, {}).get(kernel, {})
+        return texts.get(key) if key is not None else next(reversed(texts.values()), None)
 
     def reports(self, uri: str) -> Sequence[KernelReport]:
-        return tuple(self._reports.get(uri, {}).values())
+        """The last report of each kernel."""
+        return tuple(next(reversed(texts.values())) for texts in self._reports.get(uri, {}).values())
 
     def keep_only(self, uri: str, kernels: Sequence[str]) -> None:
         """Forget the reports of kernels that the document no longer has."""
