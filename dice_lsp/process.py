@@ -487,9 +487,13 @@ class SyncFramedChild:
         self.kill()
 
     def kill(self) -> None:
-        """End the child and everything it started, and wait until the kernel has taken it back."""
+        """End the child and everything it started, and wait up to 10 s until the operating system has taken it back.
+
+        A child that waits inside a driver may not go at once: `alive` is still true then.
+        """
         kill_group(self._process.pid)
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=10.0)
 
     def close(self) -> None:
         """End the child; its pipes and threads are gone afterwards."""
