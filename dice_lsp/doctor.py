@@ -1,0 +1,128 @@
+"""What is found on this machine, what is missing, and what to run.
+
+`missing` is what the tool cannot work without, `note` what would make it better or does not work here.
+"""
+
+import platform
+import shutil
+import sys
+from typing import Any
+
+from attrs import frozen
+
+from dice_lsp import __version__, process
+from dice_lsp.config import Settings
+from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
+from dice_lsp.process import ChildDied, ChildError
+from dice_lsp.worker.client import WorkerClient
+
+
+@frozen
+class Finding:
+    """One thing that was looked at."""
+
+    state: str
+    """`ok`, `note` or `missing`."""
+    what: str
+    found: str
+    next_step: str = ""
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Look at everything; starts the worker and the model once, as a fill would."""
+    findings = [_platform(), Finding("ok", "Python", f"{platform.python_version()}, dice-lsp {__version__}")]
+    findings += await _worker(settings)
+    findings.append(await _checkpoint(settings))
+    findings += _editors()
+    return findings
+
+
+def _platform() -> Finding:
+    system = f"{platform.system()} {platform.machine()}"
+    if sys.platform == "linux":
+        return Finding("ok", "platform", system)
+    if sys.platform == "darwin":
+        return Finding("note", "platform", system, "macOS has no NVRTC and no CUDA: use a Linux machine over ssh")
+    return Finding("missing", "platform", system, "use WSL 2: the server's children need Linux")
+
+
+async def _worker(settings: Settings) -> list[Finding]:
+    worker = WorkerClient(settings)
+    try:
+        hello = await worker.hello()
+    except (ChildDied, ChildError, TimeoutError) as error:
+        return [Finding("missing", "worker", str(error), "run `dice-lsp worker` by hand and read what it says")]
+    finally:
+        await worker.close()
+    return [*_compilers(hello), *_devices(hello)]
+
+
+def _compilers(hello: dict[str, Any]) -> list[Finding]:
+    nvrtc, nvcc, cxx = hello["nvrtc"], hello["nvcc"], hello["host"].get("compiler")
+    findings = []
+    if nvrtc:
+        headers = "with its headers" if hello.get("headers") else "without headers"
+        findings.append(
+            Finding("ok" if hello.get("headers") else "note", "device compiler", f"nvrtc {nvrtc} {headers}")
+        )
+    elif nvcc:
+        findings.append(
+            Finding("note", "device compiler", "nvcc only", "pip install nvidia-cuda-nvrtc: it is six times faster")
+        )
+    else:
+        findings.append(Finding("missing", "device compiler", "none", "pip install nvidia-cuda-nvrtc"))
+    if nvcc:
+        findings.append(Finding("ok", "nvcc", str(nvcc)))
+    else:
+        findings.append(Finding("note", "nvcc", "not found", "needed only for files that NVRTC cannot take"))
+    if cxx:
+        findings.append(Finding("ok", "C++ compiler", str(cxx)))
+        confined = hello["host"].get("confinement", "")
+        findings.append(Finding("ok" if confined else "note", "confinement", confined or "limits only, no seccomp"))
+    else:
+        findings.append(
+            Finding("missing", "C++ compiler", "none", "apt-get install g++: kernels run on the host with it")
+        )
+    return findings
+
+
+def _devices(hello: dict[str, Any]) -> list[Finding]:
+    findings = []
+    for device in hello.get("devices", ()):
+        findings.append(Finding("ok", f"GPU {device['index']}", f"{device['name']}, driver {device['driver']}"))
+    if not findings:
+        why = hello.get("no_device") or "no NVIDIA GPU"
+        findings.append(Finding("note", "GPU", why, "kernels are verified on the host; times need a GPU"))
+    else:
+        backends = hello.get("backends", ())
+        step = "" if backends else "pip install 'dice-lsp[gpu]'"
+        findings.append(Finding("ok" if backends else "missing", "GPU back end", ", ".join(backends) or "none", step))
+    return findings
+
+
+async def _checkpoint(settings: Settings) -> Finding:
+    model = DiffusionClient(settings)
+    try:
+        info = await model.info()
+    except (FillUnavailable, ChildDied, ChildError, TimeoutError) as error:
+        return Finding("missing", "checkpoint", str(error), "dice-lsp model list")
+    finally:
+        await model.close()
+    return Finding(
+        "ok", "checkpoint", f"{info['name']}: {info['parameters'] / 1e6:.1f} M parameters on {info['device']}"
+    )
+
+
+def _editors() -> list[Finding]:
+    findings = []
+    if (nvim := shutil.which("nvim")) is not None:
+        version = process.run([nvim, "--version"], deadline_s=10).stdout.decode(errors="replace").splitlines()[0]
+        number = version.rpartition("v")[2].split("-")[0].split(".")
+        new_enough = (
+            len(number) > 1 and all(part.isdigit() for part in number[:2]) and tuple(map(int, number[:2])) >= (0, 11)
+        )
+        step = "" if new_enough else "the plugin needs Neovim 0.11 or newer"
+        findings.append(Finding("ok" if new_enough else "note", "Neovim", version, step))
+    else:
+        findings.append(Finding("note", "Neovim", "not found on PATH", "0.11 or newer works; see editors/nvim"))
+    return findings
