@@ -10,54 +10,13 @@ Shapes: N rows of a batch, T tokens, H query heads, K key-value heads, G = H // 
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import torch
 import torch.nn.functional as F
-from attrs import frozen
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-
-@frozen
-class SDARConfig:
-    """Sizes of a network, named as in `config.json`."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    max_position_embeddings: int = 32768
-    rope_theta: float = 1e6
-    rms_norm_eps: float = 1e-6
-    tie_word_embeddings: bool = False
-    block_size: int = 4
-    mask_token_id: int = 151669
-
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every weight that a checkpoint of this config must hold."""
-        hidden, inner, d = self.hidden_size, self.intermediate_size, self.head_dim
-        queries, keys = self.num_attention_heads * d, self.num_key_value_heads * d
-        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
-        for layer in range(self.num_hidden_layers):
-            at = f"model.layers.{layer}."
-            shapes[at + "input_layernorm.weight"] = (hidden,)
-            shapes[at + "self_attn.q_proj.weight"] = (queries, hidden)
-            shapes[at + "self_attn.k_proj.weight"] = (keys, hidden)
-            shapes[at + "self_attn.v_proj.weight"] = (keys, hidden)
-            shapes[at + "self_attn.o_proj.weight"] = (hidden, queries)
-            shapes[at + "self_attn.q_norm.weight"] = (d,)
-            shapes[at + "self_attn.k_norm.weight"] = (d,)
-            shapes[at + "post_attention_layernorm.weight"] = (hidden,)
-            shapes[at + "mlp.gate_proj.weight"] = (inner, hidden)
-            shapes[at + "mlp.up_proj.weight"] = (inner, hidden)
-            shapes[at + "mlp.down_proj.weight"] = (hidden, inner)
-        shapes["model.norm.weight"] = (hidden,)
-        if not self.tie_word_embeddings:
-            shapes["lm_head.weight"] = (self.vocab_size, hidden)
-        return shapes
+from dice_lsp.diffusion.sizes import SDARConfig as SDARConfig
+from dice_lsp.diffusion.sizes import tiny_config as tiny_config
 
 
 class KVCache:
@@ -142,9 +101,9 @@ class Attention(nn.Module):
         heads, kv_heads = self.heads, self.kv_heads
         if self.qkv is not None and self.qk_norm is not None:
             joint = F.linear(x, self.qkv).view(rows, tokens, heads + 2 * kv_heads, self.head_dim)
-            qk, v = torch.split(joint, (heads + kv_heads, kv_heads), 2)
+            qk, v = torch.split(joint, [heads + kv_heads, kv_heads], 2)
             qk = _rotate(F.rms_norm(qk, (self.head_dim,), None, self.q_norm.eps) * self.qk_norm, cos, sin)
-            q, k = torch.split(qk, (heads, kv_heads), 2)
+            q, k = torch.split(qk, [heads, kv_heads], 2)
             return q, k, v
         q = self.q_norm(self.q_proj(x).view(rows, tokens, heads, self.head_dim))
         k = self.k_norm(self.k_proj(x).view(rows, tokens, kv_heads, self.head_dim))
@@ -417,16 +376,6 @@ def block_mask(tokens: int, block_size: int, device: torch.device | str = "cpu")
     """Boolean `[T, T]`: a query of block b sees every token of the blocks up to b, its own included."""
     block = torch.arange(tokens, device=device) // block_size
     return block[None, :] <= block[:, None]
-
-
-def tiny_config(**changes: Any) -> SDARConfig:
-    """The sizes of the shipped checkpoint, 13.4 million weights."""
-    sizes = SDARConfig(
-        vocab_size=2048, hidden_size=384, intermediate_size=1024, num_hidden_layers=8, num_attention_heads=6,
-        num_key_value_heads=2, head_dim=64, max_position_embeddings=2048, rope_theta=1e4, tie_word_embeddings=True,
-        block_size=8, mask_token_id=0,
-    )  # fmt: skip
-    return attrs.evolve(sizes, **changes)
 
 
 def _rope_tables(config: SDARConfig, length: int) -> tuple[Tensor, Tensor]:
