@@ -20,10 +20,12 @@ from dice_lsp.diffusion.sizes import tiny_config as tiny_config
 
 
 class KVCache:
-    """Keys and values of the committed tokens, `[layers, N, K, C, D]` each, allocated once.
+    """Keys and values of the committed tokens, `[layers, N, K, C, D]` each, allocated once for the largest batch.
 
     Slots `[0, length)` are final. A forward writes its own block to the slots behind them; only a forward with
     `store_kv=True` moves `length`, so that the next forward sees them and the one after does not overwrite them.
+    The first `rows` rows are in use: candidates that share all tokens so far share one row, `fork` gives one that
+    departs a row of its own, `drop` closes the gap that one leaves.
     """
 
     def __init__(self, config: SDARConfig, rows: int, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -31,26 +33,31 @@ class KVCache:
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.length = 0
+        self.rows = rows
 
     @property
-    def rows(self) -> int:
+    def max_rows(self) -> int:
         return self.keys.shape[1]
 
     @property
     def capacity(self) -> int:
         return self.keys.shape[3]
 
-    def select(self, rows: Sequence[int], capacity: int | None = None) -> "KVCache":
-        """A cache that holds these rows (repeats allowed), e.g. `[0] * 8` to share one prompt among 8 candidates."""
-        fresh = object.__new__(KVCache)
-        index = torch.tensor(rows, device=self.keys.device)
-        layers, _, heads, own_capacity, dim = self.keys.shape
-        shape = (layers, len(rows), heads, capacity or own_capacity, dim)
-        fresh.keys, fresh.values = self.keys.new_zeros(shape), self.values.new_zeros(shape)
-        fresh.keys[:, :, :, : self.length] = self.keys[:, :, :, : self.length].index_select(1, index)
-        fresh.values[:, :, :, : self.length] = self.values[:, :, :, : self.length].index_select(1, index)
-        fresh.length = self.length
-        return fresh
+    def fork(self, row: int) -> int:
+        """A copy of `row` as a new last row; its number."""
+        self.rows += 1
+        self._copy(row, self.rows - 1)
+        return self.rows - 1
+
+    def drop(self, row: int) -> None:
+        """Give up `row`; the last row takes its number."""
+        self.rows -= 1
+        if row != self.rows:
+            self._copy(self.rows, row)
+
+    def _copy(self, source: int, target: int) -> None:
+        for tensor in (self.keys, self.values):
+            tensor[:, target, :, : self.length] = tensor[:, source, :, : self.length]
 
 
 class RMSNorm(nn.Module):
@@ -320,7 +327,7 @@ class SDAR(nn.Module):
         for index, layer in enumerate(self._layers()):
             attention = layer.self_attn
             q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
-            keys, values = cache.keys[index], cache.values[index]
+            keys, values = cache.keys[index, :rows], cache.values[index, :rows]
             keys[:, :, start:end] = k.transpose(1, 2)
             values[:, :, start:end] = v.transpose(1, 2)
             if mask is not None:
