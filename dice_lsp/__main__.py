@@ -466,17 +466,26 @@ def _model_use(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def settings_markdown() -> str:
+    """The README's table of settings."""
+    lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
+    for name, default, doc in _setting_rows():
+        lines.append(f"| `{name}` | `{default}` | {doc} |")
+    return "\n".join(lines)
+
+
+def _setting_rows() -> list[tuple[str, str, str]]:
+    return [(field.name, _shown(field.default), field.metadata["doc"]) for field in attrs.fields(Settings)]
+
+
 def _settings_table(arguments: argparse.Namespace) -> int:
-    rows = [(field.name, _shown(field.default), field.metadata["doc"]) for field in attrs.fields(Settings)]
     if arguments.markdown:
-        print("| setting | default | meaning |\n| --- | --- | --- |")
-        for name, default, doc in rows:
-            print(f"| `{name}` | `{default}` | {doc} |")
+        print(settings_markdown())
         return 0
     table = Table()
     for head in ("setting", "default", "meaning"):
         table.add_column(head)
-    for row in rows:
+    for row in _setting_rows():
         table.add_row(*map(escape, row))
     Console().print(table)
     return 0
