@@ -1,0 +1,90 @@
+--- :checkhealth dice_lsp
+local M = {}
+
+local function executable()
+  local config = vim.lsp.config.dice_lsp
+  local cmd = config and config.cmd
+  return type(cmd) == "table" and cmd or nil
+end
+
+local function doctor(cmd)
+  -- The server's own program looks at compilers, GPU and checkpoint; `serve` is its last word in any configuration.
+  local argv = vim.list_slice(cmd, 1, #cmd - 1)
+  vim.list_extend(argv, { "doctor", "--json" })
+  local ok, result = pcall(function()
+    return vim.system(argv, { text = true }):wait(60000)
+  end)
+  if not ok then
+    vim.health.error(("`%s` could not be run: %s"):format(table.concat(argv, " "), result))
+    return
+  end
+  local parsed, report = pcall(vim.json.decode, result.stdout or "")
+  if not parsed or type(report) ~= "table" then
+    vim.health.error(
+      ("`%s` ended with code %d and no report"):format(table.concat(argv, " "), result.code),
+      vim.split(result.stderr or "", "\n", { trimempty = true })
+    )
+    return
+  end
+  for _, check in ipairs(report.checks or {}) do
+    local line = ("%s: %s"):format(check.name, check.message)
+    local advice = check.fix and check.fix ~= vim.NIL and { check.fix } or nil
+    if check.ok then
+      vim.health.ok(line)
+    elseif check.required then
+      vim.health.error(line, advice)
+    else
+      vim.health.warn(line, advice)
+    end
+  end
+end
+
+function M.check()
+  vim.health.start("dice_lsp: Neovim")
+  if vim.fn.has("nvim-0.11") == 1 then
+    vim.health.ok("Neovim " .. tostring(vim.version()))
+  else
+    vim.health.error("Neovim 0.11 or newer is needed", { "update Neovim" })
+    return
+  end
+
+  vim.health.start("dice_lsp: server")
+  local cmd = executable()
+  if not cmd then
+    vim.health.error("there is no configuration", { "put editors/nvim on 'runtimepath', see :help dice_lsp-install" })
+    return
+  end
+  if vim.fn.executable(cmd[1]) == 1 then
+    vim.health.ok(("server: %s"):format(vim.fn.exepath(cmd[1])))
+    doctor(cmd)
+  else
+    vim.health.error(("%s is not executable"):format(cmd[1]), {
+      "install it with `pip install dice-lsp`",
+      'or name it: vim.lsp.config("dice_lsp", { cmd = { "/path/to/dice-lsp", "serve" } })',
+    })
+  end
+
+  vim.health.start("dice_lsp: this session")
+  local clients = vim.lsp.get_clients({ name = "dice_lsp" })
+  if #clients == 0 then
+    vim.health.warn("no server is running", { "open a .cu file", "then look at :LspLog or " .. vim.lsp.get_log_path() })
+  end
+  for _, client in ipairs(clients) do
+    local version = vim.tbl_get(client, "server_info", "version") or ""
+    vim.health.ok(
+      ("server %s runs for %d buffers, positions in %s"):format(
+        version,
+        vim.tbl_count(client.attached_buffers),
+        client.offset_encoding
+      )
+    )
+  end
+  local others = vim.tbl_filter(function(client)
+    return client.name == "clangd"
+  end, vim.lsp.get_clients())
+  if #others > 0 then
+    vim.health.ok("clangd runs too: it does diagnostics and navigation, dice_lsp does not")
+  end
+end
+
+return M
