@@ -1,0 +1,594 @@
+"""The `//dice:` comments of a kernel: how to launch it and how to judge it.
+
+    spec   := ("//dice:" clause {";" clause})+
+    clause := dims | bufs | "launch" "<<<" e "," e ["," e] ">>>" | "with" NAME "=" type {"," ..}
+            | "set" NAME "=" e {"," ..} | "ref" (func | "py:" file ":" func | "accepted" | "captured" file | "torch:" expr)
+            | "tol" [buf] (rtol [atol] | "exact" | "ulp" num) | "exact" | "bytes" e | "flops" e | "peak" word
+            | "hot" | "cold" | "skip" | "run" "command"
+    dims   := NAME "=" e {"|" e} {"," NAME "=" e {"|" e}}
+    bufs   := ("in"|"out"|"io"|"tmp") NAME "[" e {"," e} "]" [":" init] {"," NAME "[" .. }
+    init   := normal | uniform(a,b) | int(a,b) | iota | zeros | ones | perm(n) | sorted | file("x.npy")
+
+`e` is an expression of `source.expressions`. The first value of a dim is the benchmark case, the others are checked
+only, and the lists of several dims go together place by place. A size of a launch is `e`, `{x, y}` or `dim3(x, y)`.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from attrs import evolve, field, frozen
+
+from dice_lsp.records import BufferSpec, Dim, Kernel, Origin, Problem, Reference, Role, Tolerance
+from dice_lsp.source.expressions import ExpressionError, evaluate, names_in
+from dice_lsp.source.kernels import SourceModel, comment_start, parse
+from dice_lsp.source.tokens import CLOSING, OPENING, Kind, Token, lex, line_start
+
+CLAUSES = ("in", "out", "io", "tmp", "launch", "with", "set", "ref", "tol", "exact", "bytes", "flops", "peak", "hot",
+           "cold", "skip", "run")  # fmt: skip
+PEAKS = ("mem", "f16", "f16tc", "bf16", "bf16tc", "tf32", "f32", "f64", "f64tc", "f8tc", "int8", "int8tc", "int32")
+INITS = ("normal", "uniform", "int", "iota", "zeros", "ones", "perm", "sorted", "file")
+_INIT_ARGUMENTS = {"uniform": 2, "int": 2, "perm": 1, "file": 1}
+FLOATING = {"float", "double", "__half", "half", "__nv_bfloat16", "nv_bfloat16", "float16_t"}
+_MARK = re.compile(r"//+[!/]?\s*dice:")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[fF]?")
+
+
+@frozen
+class Directive:
+    """What the `//dice:` comments of one kernel say; None or empty for what they do not say."""
+
+    dims: tuple[Dim, ...] = ()
+    buffers: tuple[BufferSpec, ...] = ()
+    grid: tuple[str, str, str] | None = None
+    block: tuple[str, str, str] | None = None
+    smem_bytes: str | None = None
+    template: Mapping[str, str] = field(factory=dict)
+    scalars: Mapping[str, str] = field(factory=dict)
+    reference: Reference | None = None
+    tolerances: tuple[Tolerance, ...] = ()
+    bytes: str | None = None
+    flops: str | None = None
+    peak: str | None = None
+    cache: str | None = None
+    skip: bool = False
+    run: str | None = None
+    """The command of a `run` clause: how the user's own program is started for a capture."""
+    problems: tuple[Problem, ...] = ()
+    """What could not be read, at offsets of the document."""
+
+
+class _Stop(Exception):
+    """The rest of a clause cannot be read; its problem has been recorded."""
+
+
+def directive_ranges(text: str, kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """Where the `//dice:` comments of a kernel stand: above it, within its header, at its forward declarations."""
+    model = parse(text)
+    places = [(comment_start(text, kernel), kernel.body_start)]
+    for declaration in model.declarations:
+        if declaration.name == kernel.name and declaration.template_arguments is None:
+            above = comment_start(text, evolve(kernel, start=declaration.start))
+            places.append((above, _below(model, declaration.end)))
+    found = set()
+    for start, end in places:
+        for span in model.skeleton.comments_in(start, end):
+            if _MARK.match(text, span.start, span.end):
+                found.add((span.start, span.end))
+    return tuple(sorted(found))
+
+
+def _below(model: SourceModel, end: int) -> int:
+    """The end of the comments that follow a declaration: on its line, and on the lines below unless code follows at once."""
+    text = model.text
+    line_end = _line_end(text, end)
+    same_line = last = line_end
+    for span in model.skeleton.comments_in(line_end, len(text)):
+        between = text[last : span.start]
+        if between.strip() or len(re.findall(r"\r\n|\n|\r", between)) > 1:
+            break
+        last = span.end
+    following = text[last : _line_end(text, last + 2)].strip()
+    return same_line if following else last
+
+
+def _line_end(text: str, offset: int) -> int:
+    match = re.compile(r"[\r\n]").search(text, offset)
+    return match.start() if match else len(text)
+
+
+def parse_directives(text: str, kernel: Kernel) -> Directive:
+    """What the `//dice:` comments of a kernel of `text` say, and what is wrong with them."""
+    reader = _Reader(text, kernel, parse(text))
+    for start, end in directive_ranges(text, kernel):
+        reader.comment(start, end)
+    reader.finish()
+    return evolve(reader.directive, problems=tuple(reader.problems))
+
+
+class _Reader:
+    def __init__(self, text: str, kernel: Kernel, model: SourceModel) -> None:
+        self.text, self.kernel, self.model = text, kernel, model
+        self.directive = Directive()
+        self.problems: list[Problem] = []
+        self.tokens: list[Token] = []
+        self.at = 0
+        self.limit = 0
+        self.raw_dims: dict[str, list[tuple[str, int, int]]] = {}
+        self.dim_at: dict[str, tuple[int, int]] = {}
+        self.expressions: list[tuple[str, int, int]] = []
+        self.seen: dict[str, int] = {}
+
+    # Reading of tokens
+
+    def comment(self, start: int, end: int) -> None:
+        mark = _MARK.match(self.text, start, end)
+        assert mark is not None
+        tokens = [t for t in lex(self.text, mark.end(), end) if t.kind not in (Kind.SPACE, Kind.COMMENT)]
+        clause: list[Token] = []
+        depth = 0
+        for token in tokens:
+            piece = self.piece(token)
+            depth += (piece in OPENING) - (piece in CLOSING)
+            if piece == ";" and depth <= 0:
+                self.clause(clause, token.start)
+                clause, depth = [], 0
+            else:
+                clause.append(token)
+        self.clause(clause, tokens[-1].end if tokens else end)
+
+    def clause(self, tokens: list[Token], limit: int) -> None:
+        if not tokens:
+            return
+        self.tokens, self.at, self.limit = tokens, 0, limit
+        try:
+            self.read_clause()
+            if self.at < len(self.tokens):
+                self.fail(f"unexpected `{self.peek()}`", self.tokens[self.at].start, self.tokens[-1].end)
+        except _Stop:
+            pass
+
+    def piece(self, token: Token) -> str:
+        return self.text[token.start : token.end]
+
+    def peek(self, ahead: int = 0) -> str:
+        return self.piece(self.tokens[self.at + ahead]) if self.at + ahead < len(self.tokens) else ""
+
+    def take(self) -> Token:
+        if self.at >= len(self.tokens):
+            self.fail("the clause ends too early", self.tokens[0].start, self.tokens[-1].end)
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def expect(self, piece: str) -> Token:
+        if self.peek() != piece:
+            start, end = self.place()
+            found = f"`{self.peek()}`" if self.peek() else "the end of the clause"
+            self.fail(f"expected `{piece}` but found {found}", start, end)
+        return self.take()
+
+    def place(self) -> tuple[int, int]:
+        token = self.tokens[min(self.at, len(self.tokens) - 1)]
+        return token.start, token.end
+
+    def name(self, what: str) -> Token:
+        if self.at >= len(self.tokens) or self.tokens[self.at].kind is not Kind.NAME:
+            start, end = self.place()
+            self.fail(f"expected {what} but found `{self.peek() or 'the end of the clause'}`", start, end)
+        return self.take()
+
+    def report(self, message: str, start: int, end: int, fix: str | None = None) -> None:
+        self.problems.append(Problem(message, start, end, fix))
+
+    def fail(self, message: str, start: int, end: int, fix: str | None = None) -> None:
+        self.report(message, start, end, fix)
+        raise _Stop
+
+    def unknown(self, what: str, token: Token, choices: Iterable[str]) -> None:
+        """Report a word that is none of `choices`, with the nearest one as its fix."""
+        choices = list(choices)
+        word = self.piece(token)
+        near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+        hint = f": did you mean `{near[0]}`?" if near else f": known are {', '.join(choices)}" if choices else ""
+        self.report(f"unknown {what} `{word}`{hint}", token.start, token.end, near[0] if near else None)
+
+    def expression(self, *stops: str) -> tuple[str, int, int]:
+        """The text up to one of `stops` outside all brackets; checked when all dims are known."""
+        begin, depth = self.at, 0
+        while self.at < len(self.tokens):
+            piece = self.peek()
+            if depth == 0 and _squeezed(piece) in stops:
+                break
+            depth += (piece in OPENING) - (piece in CLOSING)
+            if depth < 0:
+                break
+            self.at += 1
+        if self.at == begin:
+            start, end = self.place()
+            self.fail("expected an expression", start, end)
+        start, end = self.tokens[begin].start, self.tokens[self.at - 1].end
+        return self.text[start:end], start, end
+
+    def checked(self, *stops: str) -> str:
+        expression = self.expression(*stops)
+        self.expressions.append(expression)
+        return expression[0]
+
+    def rest(self) -> str:
+        """Everything up to the end of the clause, as written."""
+        if self.at >= len(self.tokens):
+            self.fail("the clause ends too early", self.tokens[0].start, self.tokens[-1].end)
+        start = self.tokens[self.at].start
+        self.at = len(self.tokens)
+        return self.text[start : self.tokens[-1].end]
+
+    def once(self, what: str, token: Token) -> None:
+        if what in self.seen:
+            self.report(f"{what} is given twice", token.start, token.end)
+        self.seen[what] = token.start
+
+    def set(self, **changes: object) -> None:
+        self.directive = evolve(self.directive, **changes)  # type: ignore[arg-type]
+
+    # The clauses
+
+    def read_clause(self) -> None:
+        token = self.tokens[0]
+        word = self.piece(token)
+        if self.peek(1) == "=" and token.kind is Kind.NAME:
+            self.dims()
+            return
+        self.at = 1
+        match word:
+            case "in" | "out" | "io" | "tmp":
+                self.buffers(Role(word))
+            case "launch":
+                self.once("launch", token)
+                self.launch()
+            case "with":
+                self.assignments("template parameter", self.kernel.template)
+            case "set":
+                self.assignments("scalar parameter", [p.name for p in self.kernel.parameters if not p.pointer])
+            case "ref":
+                self.once("ref", token)
+                self.reference()
+            case "tol":
+                self.tolerance()
+            case "exact":
+                self.set(tolerances=(*self.directive.tolerances, Tolerance("", exact=True)))
+            case "bytes" | "flops":
+                self.once(word, token)
+                self.set(**{word: self.checked()})
+            case "peak":
+                self.once("peak", token)
+                peak = self.take()
+                if self.piece(peak) not in PEAKS:
+                    self.unknown("peak", peak, PEAKS)
+                else:
+                    self.set(peak=self.piece(peak))
+            case "hot" | "cold":
+                self.once("hot or cold", token)
+                self.set(cache=word)
+            case "skip":
+                self.set(skip=True)
+            case "run":
+                self.set(run=self.rest().strip().strip('"'))
+            case _:
+                self.unknown("word", token, CLAUSES)
+                raise _Stop
+
+    def dims(self) -> None:
+        while True:
+            token = self.name("the name of a dim")
+            name = self.piece(token)
+            if name in self.raw_dims:
+                self.report(f"dim {name} is given twice", token.start, token.end)
+            self.expect("=")
+            values = [self.expression("|", ",")]
+            while self.peek() == "|":
+                self.take()
+                values.append(self.expression("|", ","))
+            self.raw_dims[name] = values
+            self.dim_at[name] = (token.start, token.end)
+            if self.peek() != ",":
+                return
+            self.take()
+
+    def buffers(self, role: Role) -> None:
+        pointers = [parameter.name for parameter in self.kernel.parameters if parameter.pointer]
+        while True:
+            token = self.name("the name of a buffer")
+            name = self.piece(token)
+            if name not in pointers:
+                self.unknown("buffer", token, pointers)
+            elif any(buffer.name == name for buffer in self.directive.buffers):
+                self.report(f"buffer {name} is given twice", token.start, token.end)
+            self.expect("[")
+            extents = [self.checked(",", "]")]
+            while self.peek() == ",":
+                self.take()
+                extents.append(self.checked(",", "]"))
+            self.expect("]")
+            init = self.init() if self.peek() == ":" else "zeros" if role is Role.TMP else "normal"
+            if name in pointers:
+                parameter = next(p for p in self.kernel.parameters if p.name == name)
+                if parameter.const and role in (Role.OUT, Role.IO):
+                    self.report(f"{name} is a pointer to const and cannot be `{role}`", token.start, token.end)
+                buffer = BufferSpec(name, role, tuple(extents), init, Origin.DIRECTIVE)
+                self.set(buffers=(*self.directive.buffers, buffer))
+            if self.peek() != ",":
+                return
+            self.take()
+
+    def init(self) -> str:
+        self.expect(":")
+        token = self.name("an initialiser")
+        word = self.piece(token)
+        if word not in INITS:
+            self.unknown("initialiser", token, INITS)
+        arguments: list[str] = []
+        if self.peek() == "(":
+            self.take()
+            while self.peek() not in ("", ")"):
+                value, start, end = self.expression(",", ")")
+                arguments.append(value)
+                if word in ("int", "perm"):
+                    self.expressions.append((value, start, end))
+                elif word == "uniform" and not _NUMBER.fullmatch(value.replace(" ", "")):
+                    self.report(f"`{value}` is not a number", start, end)
+                if self.peek() == ",":
+                    self.take()
+            self.expect(")")
+        wanted = _INIT_ARGUMENTS.get(word, 0)
+        if word in INITS and len(arguments) != wanted:
+            plural = "argument" if wanted == 1 else "arguments"
+            self.report(f"`{word}` takes {wanted} {plural}, not {len(arguments)}", token.start, token.end)
+        if word == "file" and arguments and not re.fullmatch(r'"[^"]*"', arguments[0]):
+            self.report('`file` takes a name in quotes: file("x.npy")', token.start, token.end)
+        return f"{word}({','.join(arguments)})" if arguments else word
+
+    def launch(self) -> None:
+        start, end = self.place()
+        if _squeezed(self.peek()) != "<<<":
+            self.fail(f"expected `<<<` but found `{self.peek() or 'the end of the clause'}`", start, end)
+        self.take()
+        grid = self.size()
+        self.expect(",")
+        block = self.size()
+        smem = None
+        if self.peek() == ",":
+            self.take()
+            smem = self.checked(",", ">>>")
+            if self.peek() == ",":
+                self.take()
+                self.expression(">>>")  # the stream is always the judge's own
+        if _squeezed(self.peek()) != ">>>":
+            start, end = self.place()
+            self.fail(f"expected `>>>` but found `{self.peek() or 'the end of the clause'}`", start, end)
+        self.take()
+        self.set(grid=grid, block=block, smem_bytes=smem)
+
+    def size(self) -> tuple[str, str, str]:
+        braces = self.peek() == "{" or (self.peek() == "dim3" and self.peek(1) in ("(", "{"))
+        if not braces:
+            return self.checked(",", ">>>"), "1", "1"
+        if self.peek() == "dim3":
+            self.take()
+        closing = OPENING[self.piece(self.take())]
+        parts = [self.checked(",", closing)]
+        while self.peek() == ",":
+            self.take()
+            parts.append(self.checked(",", closing))
+        token = self.expect(closing)
+        if len(parts) > 3:
+            self.report("a grid or block has at most 3 sizes", token.start, token.end)
+        x, y, z = (*parts, "1", "1")[:3]
+        return x, y, z
+
+    def assignments(self, what: str, known: Iterable[str]) -> None:
+        known = list(known)
+        while True:
+            token = self.name(f"a {what}")
+            name = self.piece(token)
+            if name not in known:
+                self.unknown(what, token, known)
+            self.expect("=")
+            if what == "template parameter":
+                start, end = self.template_value()
+                self.set(template={**self.directive.template, name: " ".join(self.text[start:end].split())})
+            else:
+                value, start, end = self.expression(",")
+                parameter = next((p for p in self.kernel.parameters if p.name == name), None)
+                number = _NUMBER.fullmatch(value.replace(" ", ""))
+                if parameter is None or (
+                    parameter.element not in FLOATING and not self._template_type(parameter.element)
+                ):
+                    self.expressions.append((value, start, end))
+                elif number is None:
+                    self.expressions.append((value, start, end))
+                self.set(scalars={**self.directive.scalars, name: value})
+            if self.peek() != ",":
+                return
+            self.take()
+
+    def _template_type(self, element: str) -> bool:
+        return element in self.kernel.template
+
+    def template_value(self) -> tuple[int, int]:
+        begin, angle, depth = self.at, 0, 0
+        while self.at < len(self.tokens):
+            piece = self.peek()
+            if piece == "," and angle == 0 and depth == 0:
+                break
+            if piece[0] in "<>" and _squeezed(piece) in ("<", "<<<", ">", ">>", ">>>"):
+                angle += piece.count("<") - piece.count(">")
+            depth += (piece in OPENING) - (piece in CLOSING)
+            self.at += 1
+        if self.at == begin:
+            start, end = self.place()
+            self.fail("expected a type or a value", start, end)
+        return self.tokens[begin].start, self.tokens[self.at - 1].end
+
+    def reference(self) -> None:
+        token = self.name("a function, `torch:`, `py:`, `accepted` or `captured`")
+        word = self.piece(token)
+        colon = self.peek() == ":"
+        if word == "torch" and colon:
+            self.take()
+            self.set(reference=Reference("torch", self.rest().strip(), Origin.DIRECTIVE))
+        elif word == "py" and colon:
+            self.take()
+            start = self.place()[0]
+            target = self.rest().strip()
+            file, _, function = target.rpartition(":")
+            if not file or not function.strip().isidentifier():
+                self.fail("expected `py:FILE:FUNCTION`", start, start + len(target))
+            self.set(reference=Reference("python", f"{file.strip()}:{function.strip()}", Origin.DIRECTIVE))
+        elif word == "captured":
+            self.set(reference=Reference("captured", self.rest().strip().strip('"'), Origin.DIRECTIVE))
+        elif word == "accepted" and self.at == len(self.tokens):
+            self.set(reference=Reference("kernel", "", Origin.DIRECTIVE))
+        else:
+            while self.peek() == "::":
+                self.take()
+                word = self.piece(self.name("a function"))
+            functions = {function.name for function in self.model.functions if function.is_host}
+            if word not in functions:
+                self.unknown("host function", token, sorted(functions))
+            else:
+                self.set(reference=Reference("function", word, Origin.DIRECTIVE))
+
+    def tolerance(self) -> None:
+        buffer = ""
+        writable = [p.name for p in self.kernel.parameters if p.pointer and not p.const]
+        if (
+            self.at < len(self.tokens)
+            and self.tokens[self.at].kind is Kind.NAME
+            and self.peek() not in ("exact", "ulp")
+        ):
+            token = self.take()
+            buffer = self.piece(token)
+            if buffer not in writable:
+                self.unknown("output", token, [*writable, "exact", "ulp"])
+        match self.peek():
+            case "exact":
+                self.take()
+                tolerance = Tolerance(buffer, exact=True)
+            case "ulp":
+                self.take()
+                value, start, end = self.expression()
+                if not value.isdigit():
+                    self.fail(f"`{value}` is not a whole number", start, end)
+                tolerance = Tolerance(buffer, ulp=int(value))
+            case _:
+                rtol = self.number()
+                atol = self.number() if self.at < len(self.tokens) else None
+                tolerance = Tolerance(buffer, rtol=rtol, atol=atol)
+        self.set(tolerances=(*self.directive.tolerances, tolerance))
+
+    def number(self) -> float:
+        start = self.place()[0]
+        if self.peek() in ("rtol", "atol") and self.peek(1) == "=":
+            self.at += 2
+        piece = self.peek()
+        if not _NUMBER.fullmatch(piece):
+            end = self.place()[1]
+            self.fail(f"expected a tolerance such as 1e-5 but found `{piece or 'the end of the clause'}`", start, end)
+        self.take()
+        return float(piece.rstrip("fF"))
+
+    # What can only be said when every clause has been read
+
+    def finish(self) -> None:
+        self.set(dims=tuple(self.read_dims()))
+        known = {
+            *self.raw_dims,
+            *self.model.values,
+            *self.kernel.template,
+            *(parameter.name for parameter in self.kernel.parameters if not parameter.pointer),
+        }
+        used: set[str] = set()
+        for text, start, end in self.expressions:
+            used |= names_in(text)
+            try:
+                evaluate(text, dict.fromkeys(known, 1))
+            except ExpressionError as error:
+                unknown = next((name for name in sorted(names_in(text)) if name not in known), None)
+                near = difflib.get_close_matches(unknown or "", sorted(known), n=1, cutoff=0.5)
+                if unknown and re.search(rf"\b{re.escape(unknown)}\b", text):
+                    begin = start + re.search(rf"\b{re.escape(unknown)}\b", text).start()  # type: ignore[union-attr]
+                    hint = (
+                        f": did you mean `{near[0]}`?" if near else ": give it as a dim, e.g. `" + unknown + " = 1024`"
+                    )
+                    self.report(
+                        f"`{unknown}` has no known value{hint}", begin, begin + len(unknown), near[0] if near else None
+                    )
+                elif "zero" not in str(error):
+                    self.report(str(error), start, end)
+        scalars = {parameter.name for parameter in self.kernel.parameters if not parameter.pointer}
+        for name, (start, end) in self.dim_at.items():
+            others = {
+                n for other, values in self.raw_dims.items() if other != name for v in values for n in names_in(v[0])
+            }
+            if name not in scalars and name not in used and name not in others:
+                near = difflib.get_close_matches(name, [*CLAUSES, *sorted(scalars)], n=1, cutoff=0.6)
+                hint = f": did you mean `{near[0]}`?" if near else ""
+                self.report(
+                    f"dim {name} is no parameter of {self.kernel.name} and nothing uses it{hint}",
+                    start,
+                    end,
+                    near[0] if near else None,
+                )
+
+    def read_dims(self) -> Iterable[Dim]:
+        """Values of the dims, each place with the same place of the others; a shorter list repeats its last value."""
+        longest = max((len(values) for values in self.raw_dims.values()), default=0)
+        template = {}
+        for name, value in self.directive.template.items():
+            try:
+                template[name] = evaluate(value, self.model.values)
+            except ExpressionError:
+                continue
+        results: dict[str, list[int]] = {name: [] for name in self.raw_dims}
+        failed: set[str] = set()
+        for case in range(longest):
+            names = {**self.model.values, **template}
+            pending = dict(self.raw_dims)
+            while pending:
+                solved: dict[str, int] = {}
+                errors: dict[str, tuple[str, int, int]] = {}
+                for name, values in pending.items():
+                    expression, start, end = values[min(case, len(values) - 1)]
+                    blocked = (names_in(expression) & self.raw_dims.keys()) - {name}
+                    try:
+                        if blocked & pending.keys():
+                            raise ExpressionError(f"the value of dim {name} depends on itself")
+                        solved[name] = evaluate(expression, names)
+                    except ExpressionError as error:
+                        errors[name] = (str(error), start, end)
+                for name in solved:
+                    _, start, end = pending[name][min(case, len(pending[name]) - 1)]
+                    if solved[name] < 0:
+                        self.report(f"dim {name} is negative: {solved[name]}", start, end)
+                        failed.add(name)
+                    results[name].append(solved[name])
+                    names[name] = solved[name]
+                    del pending[name]
+                if not solved:
+                    for name, (message, start, end) in errors.items():
+                        if name not in failed:
+                            self.report(message, start, end)
+                        failed.add(name)
+                    break
+        return [Dim(name, tuple(values), Origin.DIRECTIVE) for name, values in results.items() if name not in failed]
+
+
+def _squeezed(piece: str) -> str:
+    return piece.replace(" ", "").replace("\t", "") if piece[:1] in ("<", ">") else piece
+
+
+def insertion_point(text: str, kernel: Kernel) -> tuple[int, str]:
+    """Where a `//dice:` line for this kernel is inserted, and the indentation that it takes."""
+    start = line_start(text, kernel.start)
+    before = text[start : kernel.start]
+    return (start, before) if not before.strip() else (kernel.start, "")

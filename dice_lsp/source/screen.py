@@ -1,0 +1,186 @@
+"""Reasons to refuse a model's fill as text, before any compiler sees it.
+
+A fill is data from a stranger. It may only be statements of the body it was asked for: no preprocessor, no inline
+assembly, no way out of the body, nothing that reaches the machine when the text is compiled for the host.
+"""
+
+import re
+
+from dice_lsp.records import Region
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.tokens import CLOSING, OPENING, Kind, Token, lex
+
+_FORBIDDEN = {
+    "asm": "inline assembly", "__asm": "inline assembly", "__asm__": "inline assembly",
+    "_Pragma": "a pragma", "__pragma": "a pragma", "import": "an import", "__import": "an import",
+    "__attribute__": "an attribute", "__attribute": "an attribute", "__declspec": "an attribute",
+    "__global__": "a kernel of its own", "__device__": "a function of its own", "__host__": "a function of its own",
+    "template": "a template", "namespace": "a namespace", "co_await": "a coroutine", "co_yield": "a coroutine",
+}  # fmt: skip
+# No device function has these names; compiled for the host they would reach the machine.
+_MACHINE = {
+    "system", "popen", "fork", "vfork", "clone", "execl", "execlp", "execle", "execv", "execvp", "execve", "fexecve",
+    "posix_spawn", "syscall", "ptrace", "dlopen", "dlsym", "mmap", "munmap", "mprotect", "open", "openat", "creat",
+    "fopen", "freopen", "remove", "unlink", "rename", "rmdir", "mkdir", "socket", "connect", "kill", "raise", "signal",
+    "sigaction", "setjmp", "longjmp", "_setjmp", "exit", "_exit", "_Exit", "quick_exit", "atexit", "getenv", "setenv",
+    "putenv", "prctl", "ioctl", "ifstream", "ofstream", "fstream", "filesystem", "thread", "jthread", "async",
+    "pthread_create", "environ", "stdin", "stdout", "stderr", "longjmp_chk",
+}  # fmt: skip
+_BUILTINS = re.compile(
+    r"__builtin_(?:expect|assume|assume_aligned|unreachable|fabsf?|sqrtf?|fminf?|fmaxf?|fmaf?|popcountl?l?|clzl?l?|ctzl?l?|"
+    r"ffsl?l?|bswap\d+|isnan|isinf|inff?|huge_valf?|nanf?|is_constant_evaluated|add_overflow|mul_overflow)$"
+)
+_DIGRAPH = re.compile(r"%:|<%|%>|<:(?!:)|:>|\?\?[=/'()!<>\-]")
+_CONTROL = {
+    "if",
+    "for",
+    "while",
+    "switch",
+    "catch",
+    "constexpr",
+    "return",
+    "else",
+    "do",
+    "sizeof",
+    "alignof",
+    "decltype",
+}
+
+
+def screen_fill(region: Region, middle: str) -> str | None:
+    """Why `middle` must not stand in `region`, as the rest of a sentence that begins with "the fill"; None if it may."""
+    control = re.search(r"[\x00-\x08\x0e-\x1f\x7f]", middle)
+    if control is not None:
+        return f"holds the control character {ord(control.group()):#04x}"
+    text = region.prefix + middle + region.suffix
+    start, end = region.start, region.start + len(middle)
+    floor, ceiling = _body(region)
+    ceiling += len(middle) - (region.end - region.start)
+    fill = [token for token in lex(text, start, end) if token.kind is not Kind.SPACE]
+    reason = _bad_token(text, fill) or _function_definition(text, fill) or _unfinished(text, fill, end)
+    if reason is not None:
+        return reason
+    before = lex(text, floor, start)
+    after = lex(text, end, ceiling)
+    return _brackets(text, list(before), fill, list(after))
+
+
+def _body(region: Region) -> tuple[int, int]:
+    if region.kernel is not None:
+        return region.kernel.body_start, region.kernel.body_end
+    for block in parse(region.document.text).skeleton.blocks:
+        if block.body_start <= region.start <= region.end <= block.body_end:
+            return block.body_start, block.body_end
+    return region.start, region.end
+
+
+def _bad_token(text: str, tokens: list[Token]) -> str | None:
+    for token in tokens:
+        piece = text[token.start : token.end]
+        match token.kind:
+            case Kind.DIRECTIVE:
+                return f"holds a preprocessor line: `{piece.split(chr(10))[0].strip()[:40]}`"
+            case Kind.PUNCTUATION if piece in ("#", "##"):
+                return "holds a preprocessor line: `#`"
+            case Kind.OTHER if piece == "\\":
+                return "holds a line continuation"
+            case Kind.NAME if piece in _FORBIDDEN:
+                return f"holds {_FORBIDDEN[piece]}: `{piece}`"
+            case Kind.NAME if piece in _MACHINE:
+                return f"uses `{piece}`, which is no device function"
+            case Kind.NAME if piece.startswith("__builtin_") and not _BUILTINS.match(piece):
+                return f"uses the compiler builtin `{piece}`"
+            case _:
+                continue
+    for token in tokens:
+        digraph = _DIGRAPH.match(text, token.start) if token.kind is Kind.PUNCTUATION else None
+        if digraph is not None and digraph.end() <= tokens[-1].end:
+            return f"holds the digraph or trigraph `{digraph.group()}`"
+    # A continuation hides in white space too: the lexer takes `\` and a line end as one.
+    last = 0
+    for token in tokens:
+        gap = text[last : token.start] if last else ""
+        if "\\" in gap:
+            return "holds a line continuation"
+        if token.kind is Kind.COMMENT and text.startswith("//", token.start):
+            body = text[token.start : token.end]
+            if re.search(r"(?:\\|\?\?/)[ \t]*(?:\r?\n|$)", body):
+                return "holds a comment with a line continuation"
+        last = token.end
+    return None
+
+
+def _function_definition(text: str, tokens: list[Token]) -> str | None:
+    """A name, parentheses and a `{` after another name define a function, unless the name is a control word."""
+    code = [token for token in tokens if token.kind is not Kind.COMMENT]
+    piece = [text[token.start : token.end] for token in code]
+    for index in range(1, len(code) - 1):
+        if piece[index + 1] != "(" or code[index].kind is not Kind.NAME or piece[index] in _CONTROL:
+            continue
+        before = piece[index - 1]
+        typed = (code[index - 1].kind is Kind.NAME and before not in _CONTROL) or before in ("*", "&", ">")
+        if not typed:
+            continue
+        depth = 0
+        for after in range(index + 1, len(code)):
+            depth += (piece[after] == "(") - (piece[after] == ")")
+            if depth == 0:
+                if piece[after + 1 : after + 2] == ["{"]:
+                    return f"defines a function of its own: `{piece[index]}`"
+                break
+    return None
+
+
+def _unfinished(text: str, tokens: list[Token], end: int) -> str | None:
+    for token in tokens:
+        piece = text[token.start : token.end]
+        if token.kind is Kind.COMMENT and piece.startswith("/*") and (len(piece) < 4 or not piece.endswith("*/")):
+            return "ends inside a comment"
+        quote = '"' if token.kind is Kind.STRING else "'" if token.kind is Kind.CHARACTER else None
+        if quote and (piece.count(quote) < 2 or not piece.endswith(quote) or _escaped_end(piece)):
+            return f"holds an unfinished {token.kind}: `{piece[:30]}`"
+    if tokens and tokens[-1].kind is Kind.COMMENT and text.startswith("//", tokens[-1].start) and tokens[-1].end == end:
+        rest = re.match(r"[^\r\n]*", text[end:])
+        if rest is not None and rest.group().strip():
+            return "ends in a comment that hides the rest of the line"
+    trailing = text[tokens[-1].end : end] if tokens else text[:0]
+    return "ends in a line continuation" if "\\" in trailing else None
+
+
+def _escaped_end(piece: str) -> bool:
+    if 'R"' in piece[:4]:
+        return False
+    body = piece[:-1]
+    return (len(body) - len(body.rstrip("\\"))) % 2 == 1
+
+
+def _brackets(text: str, before: list[Token], fill: list[Token], after: list[Token]) -> str | None:
+    """Whether the brackets of the whole body match; where the user's own do not, whether those of the fill do."""
+    if _mismatch(text, [*before, *fill, *after]) is None:
+        return None
+    own = _mismatch(text, fill)
+    if own is None and _mismatch(text, [*before, *after]) is not None:
+        return None
+    fault, bracket = own or _mismatch(text, [*before, *fill, *after]) or ("mismatch", "")
+    if fault == "open":
+        return f"leaves a `{bracket}` open"
+    if fault == "close":
+        return "closes the kernel's body early" if bracket == "}" else f"closes a `{bracket}` that it did not open"
+    return f"has a `{bracket}` that closes another kind of bracket"
+
+
+def _mismatch(text: str, tokens: list[Token]) -> tuple[str, str] | None:
+    """The first bracket that does not fit: `close` for one that closes nothing, `wrong` kind, or left `open`."""
+    stack: list[str] = []
+    for token in tokens:
+        if token.kind is not Kind.PUNCTUATION:
+            continue
+        piece = text[token.start : token.end]
+        if piece in OPENING:
+            stack.append(piece)
+        elif piece in CLOSING:
+            if not stack:
+                return "close", piece
+            if stack.pop() != CLOSING[piece]:
+                return "wrong", piece
+    return ("open", stack[-1]) if stack else None
