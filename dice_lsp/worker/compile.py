@@ -1,0 +1,1195 @@
+"""Compiles the device code of a document: NVRTC in this process, nvcc as the fallback.
+
+NVRTC answers in about 0.1 s where nvcc needs 0.6 s, and its wheel brings the headers, so that a machine without a
+CUDA toolkit compiles too. It takes device code only; `source.slice` cuts that out with every line in its place.
+
+An NVRTC call cannot be interrupted safely from outside. It polls a flow callback, which cancels it softly; a call
+that does not come back is ended by whoever started this process (`worker.client` kills it at its deadline and says
+so), which is why compiling happens in a child of its own.
+
+Protocol facts used here: NVRTC 13.3 and later bundle headers (`nvrtcInstallBundledHeaders`); precompiled headers
+belong to one process, need `nvrtcSetPCHHeapSize` before the first one (cooperative groups and cub take 300 MB), are not
+made of a text with `#line`, and end at `#pragma nv_hdrstop`; columns in messages are carets under a quoted line, in
+bytes.
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import re
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from attrs import evolve, field, frozen
+
+from dice_lsp import process
+from dice_lsp.records import (
+    Build,
+    Compiled,
+    CompileFailed,
+    CompileMessage,
+    Kernel,
+    NotCompiled,
+)
+from dice_lsp.source import slice as slices
+from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
+from dice_lsp.worker.occupancy import limits_of, occupancy
+
+log = logging.getLogger(__name__)
+
+PCH_HEAP_BYTES = 768 << 20
+PCH_SETS = 3
+"""How many precompiled header sets are kept; each is a file of about 300 MB."""
+PCH_FREE_DISK_BYTES = 2 << 30
+MAX_TEXT_CHARACTERS = 16 << 20
+MAX_HEADERS = 400
+MAX_HEADER_BYTES = 4 << 20
+DEFAULT_ARCH = "sm_90"
+DEFAULT_BLOCK_THREADS = 256
+MAX_MESSAGES = 60
+_DOCUMENT = "dice_document.cu"
+_PRELUDE = "dice_prelude.h"
+_CONSTEXPR = "dice_cexp"
+"""Stands for `constexpr` of functions without an execution space; as long as that word, so that columns stay."""
+
+
+@frozen
+class CompileJob:
+    """What to compile. The mappings are keyed by `build_keys(kernels)`, which is the kernel's name unless it is taken twice."""
+
+    text: str
+    path: str
+    """Where the document lies or would lie: quoted includes are found from here."""
+    kernels: tuple[Kernel, ...]
+    templates: Mapping[str, Mapping[str, str]] = field(factory=dict)
+    """Kernel -> template parameter -> type or value."""
+    arch: str = "auto"
+    flags: tuple[str, ...] = ()
+    include_dirs: tuple[str, ...] = ()
+    block_threads: Mapping[str, int] = field(factory=dict)
+    """Kernel -> threads of a block, for the occupancy; else its launch bounds, else 256."""
+    smem_bytes: Mapping[str, int] = field(factory=dict)
+    """Kernel -> dynamic shared memory, for the occupancy."""
+    deadline_s: float = 60.0
+    """For nvcc; NVRTC is bounded by the owner of this process."""
+
+
+@frozen
+class Header:
+    """A header of the user's, read and sliced; it reaches NVRTC in memory under its path."""
+
+    path: str
+    text: str
+    included_at: int
+    """Line of the document whose include leads to it, zero-based."""
+
+
+@frozen
+class Program:
+    """A document ready for NVRTC: the slice, its headers and everything that is known about what was left out."""
+
+    sliced: DeviceSlice
+    device_text: str
+    """The slice with includes resolved; lines of the document, columns too except on include lines."""
+    headers: tuple[Header, ...]
+    heavy: tuple[str, ...]
+    """Includes worth precompiling, hoisted to the top."""
+    standard: tuple[str, ...]
+    """Headers of cuda/std that stand in for the standard library's."""
+    errors: tuple[CompileMessage, ...]
+    missing: tuple[Include, ...]
+    """Headers that were not found and were left out."""
+
+    @property
+    def header_texts(self) -> dict[str, str]:
+        return {header.path: header.text for header in self.headers}
+
+
+def build_keys(kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    """One key per kernel: its name; its qualified name if that is taken twice; with its line if that is taken twice too."""
+    names = [kernel.name for kernel in kernels]
+    qualified = [kernel.qualified_name for kernel in kernels]
+    return tuple(
+        kernel.name
+        if names.count(kernel.name) == 1
+        else kernel.qualified_name
+        if qualified.count(kernel.qualified_name) == 1
+        else f"{kernel.qualified_name}@{kernel.line + 1}"
+        for kernel in kernels
+    )
+
+
+class Compiler:
+    """Long-lived; not for several threads at once. `close` removes what it put on the disk."""
+
+    def __init__(self, nvcc: str | None = None, cache_dir: Path | None = None) -> None:
+        self.cache_dir = Path(cache_dir or platformdirs.user_cache_path("dice-lsp")) / "compile"
+        self.nvcc_path = find_nvcc(nvcc)
+        self.cancelled = threading.Event()
+        """Set from another thread, it ends the compile in flight with `process.Cancelled`."""
+        self._results: OrderedDict[str, tuple[Build, ...]] = OrderedDict()
+        self._pch_sets: OrderedDict[str, Path] = OrderedDict()
+        self._pch_root: Path | None = None
+        self._nvrtc: Any = None
+        self._nvrtc_missing = ""
+        self._version = (0, 0)
+        self._archs: tuple[int, ...] = ()
+        self._bundled: Path | None = None
+        self._toolkit = toolkit_include_dirs(self.nvcc_path)
+        self._load()
+
+    def close(self) -> None:
+        if self._pch_root is not None:
+            shutil.rmtree(self._pch_root, ignore_errors=True)
+            self._pch_root = None
+        self._pch_sets.clear()
+
+    @property
+    def nvrtc_version(self) -> str | None:
+        """`13.5`, or None without NVRTC; `nvrtc_missing` says why."""
+        return None if self._nvrtc is None else f"{self._version[0]}.{self._version[1]}"
+
+    @property
+    def nvrtc_missing(self) -> str:
+        return self._nvrtc_missing
+
+    @functools.cached_property
+    def nvcc_version(self) -> str | None:
+        """`13.0`, or None without a working nvcc."""
+        if self.nvcc_path is None:
+            return None
+        try:
+            done = process.run([self.nvcc_path, "--version"], deadline_s=20)
+        except OSError:
+            return None
+        match = re.search(rb"release (\d+\.\d+)", done.stdout)
+        return match[1].decode() if match and done.returncode == 0 else None
+
+    @property
+    def toolkit(self) -> str:
+        """What compiles here, for the evidence: `nvrtc 13.5`, `nvcc 13.0` or `none`."""
+        if self.nvrtc_version:
+            return f"nvrtc {self.nvrtc_version}"
+        return f"nvcc {self.nvcc_version}" if self.nvcc_version else "none"
+
+    def compile(self, job: CompileJob, check: Callable[[], None] = lambda: None) -> dict[str, Build]:
+        """Builds of the job's kernels. Bad code, bad flags and missing compilers are values.
+
+        `check` is called between the steps and may raise to give up, as `process.Job.check` does.
+        """
+        keys = build_keys(job.kernels)
+        problem = self._refusal(job)
+        if problem is not None:
+            return dict.fromkeys(keys, NotCompiled(problem))
+        check()
+        program = self.program(job)
+        if program.errors:
+            return dict.fromkeys(keys, CompileFailed(self.toolkit, program.errors))
+        builds = self._cached(job, program, check)
+        return dict(zip(keys, builds, strict=True))
+
+    def program(self, job: CompileJob) -> Program:
+        """The document cut and its headers read, without compiling: what the host emulation takes too."""
+        return _Assembler(self, job).assemble()
+
+    def slice_key(self, job: CompileJob, kernel: Kernel) -> str:
+        """The hash of everything in the document and its headers that this kernel depends on."""
+        program = self.program(job)
+        return slices.kernel_slice_key(program.sliced.text, kernel, job.kernels, program.header_texts)
+
+    # What is on this machine
+
+    def _load(self) -> None:
+        try:
+            from cuda.bindings import nvrtc
+
+            status, major, minor = nvrtc.nvrtcVersion()
+            if int(status) != 0:
+                raise RuntimeError(f"nvrtcVersion answered {status}")
+            _, archs = nvrtc.nvrtcGetSupportedArchs()
+        except Exception as error:  # cuda-bindings raises several kinds for a missing library
+            self._nvrtc_missing = f"NVRTC could not be loaded: {str(error).splitlines()[0] if str(error) else error!r}"
+            log.info("%s", self._nvrtc_missing)
+            return
+        self._nvrtc, self._version, self._archs = nvrtc, (major, minor), tuple(archs)
+        with contextlib.suppress(Exception):
+            # Without this, headers as large as cooperative groups' cannot be precompiled and every compile pays for it.
+            nvrtc.nvrtcSetPCHHeapSize(PCH_HEAP_BYTES)
+        self._bundled = self._install_headers()
+        self._remove_stale_pch()
+
+    def _install_headers(self) -> Path | None:
+        nvrtc = self._nvrtc
+        if not hasattr(nvrtc, "nvrtcInstallBundledHeaders"):
+            return None
+        target = self.cache_dir / f"headers-{self._version[0]}.{self._version[1]}"
+        try:
+            _, info, *_ = nvrtc.nvrtcGetBundledHeadersInfo()
+            if not info.available:
+                return None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            status, *rest = nvrtc.nvrtcInstallBundledHeaders(os.fsencode(target), 0)
+            if int(status) == 0:
+                return target
+            log.warning("NVRTC's headers could not be unpacked to %s: %s", target, rest)
+        except Exception as error:
+            log.info("NVRTC %s has no bundled headers: %s", self.nvrtc_version, error)
+        return None
+
+    def _remove_stale_pch(self) -> None:
+        """Precompiled headers of processes that are gone: a killed one leaves 300 MB behind."""
+        root = self.cache_dir / "pch"
+        for folder in root.glob("*") if root.is_dir() else ():
+            if folder.name.isdigit() and not Path(f"/proc/{folder.name}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @functools.cached_property
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Where headers for device code lie: NVRTC's own first, then those of a toolkit."""
+        own = [] if self._bundled is None else [self._bundled, self._bundled / "cccl"]
+        return tuple(path for path in (*own, *self._toolkit) if path.is_dir())
+
+    def find_system_header(self, name: str) -> Path | None:
+        return next((folder / name for folder in self.include_dirs if (folder / name).is_file()), None)
+
+    # Deciding
+
+    def _refusal(self, job: CompileJob) -> str | None:
+        if self._nvrtc is None and self.nvcc_path is None:
+            return f"no device compiler is there: {self._nvrtc_missing}; `pip install nvidia-cuda-nvrtc cuda-bindings` brings one"
+        if len(job.text) > MAX_TEXT_CHARACTERS:
+            return f"the text has {len(job.text)} characters, more than the {MAX_TEXT_CHARACTERS} that are compiled"
+        arch = self.arch_of(job)
+        try:
+            limits_of(arch)
+        except ValueError as error:
+            return f"{error}; set dice.arch"
+        _, problem = nvrtc_flags(job.flags)
+        if problem is not None:
+            return problem
+        number = int(re.sub(r"\D", "", arch.split("_")[1]))
+        if self._nvrtc is not None and number not in self._archs and self.nvcc_path is None:
+            known = ", ".join(f"sm_{a}" for a in self._archs)
+            return f"{arch} is not supported by NVRTC {self.nvrtc_version}, which takes {known}; set dice.arch"
+        return None
+
+    def arch_of(self, job: CompileJob) -> str:
+        for flag in reversed(job.flags):
+            if (match := re.match(r"(?:-arch|--gpu-architecture)=?\s*((?:sm|compute)_\w+)", flag)) is not None:
+                return match[1].replace("compute_", "sm_")
+        return DEFAULT_ARCH if job.arch == "auto" else job.arch
+
+    def _cached(self, job: CompileJob, program: Program, check: Callable[[], None]) -> tuple[Build, ...]:
+        digest = hashlib.sha256()
+        for part in (
+            program.device_text, *program.heavy, *program.standard, *(f"{h.path}\0{h.text}" for h in program.headers),
+            self.arch_of(job), *job.flags, *(f"{k.start}:{k.name}" for k in job.kernels),
+            repr(sorted((key, sorted(value.items())) for key, value in job.templates.items())),
+        ):  # fmt: skip
+            digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        key = digest.hexdigest()
+        builds = self._results.get(key)
+        if builds is None:
+            builds = self._compile(job, program, check)
+            self._results[key] = builds
+            while len(self._results) > 256:
+                self._results.popitem(last=False)
+        else:
+            self._results.move_to_end(key)
+        return tuple(
+            self._with_occupancy(build, job, name, kernel)
+            for build, name, kernel in zip(builds, build_keys(job.kernels), job.kernels, strict=True)
+        )
+
+    def _with_occupancy(self, build: Build, job: CompileJob, key: str, kernel: Kernel) -> Build:
+        if not isinstance(build, Compiled):
+            return build
+        threads = job.block_threads.get(key) or _launch_bound(kernel) or DEFAULT_BLOCK_THREADS
+        fraction, limiter = occupancy(
+            build.arch, build.registers, build.smem_bytes + job.smem_bytes.get(key, 0), threads
+        )
+        return evolve(build, block_threads=threads, occupancy=fraction, limiter=limiter)
+
+    def _compile(self, job: CompileJob, program: Program, check: Callable[[], None]) -> tuple[Build, ...]:
+        arch_number = int(re.sub(r"\D", "", self.arch_of(job).split("_")[1]))
+        if self._nvrtc is None or arch_number not in self._archs:
+            return self._nvcc(job, program)
+        builds, hopeless = self._nvrtc_compile(job, program)
+        check()
+        if hopeless or not any(isinstance(build, CompileFailed) for build in builds) or self.nvcc_path is None:
+            return builds
+        fallback = self._nvcc(job, program)
+        if any(isinstance(build, Compiled) for build in fallback):
+            return fallback
+        return builds
+
+    # NVRTC
+
+    def _nvrtc_compile(self, job: CompileJob, program: Program) -> tuple[tuple[Build, ...], bool]:
+        """Builds, and whether a failure is the text's own fault, so that nvcc would say the same."""
+        nvrtc = self._nvrtc
+        started = time.monotonic()
+        text, prefix_lines, includes = self._nvrtc_text(program)
+        flags, _ = nvrtc_flags(job.flags)
+        options = [f"-arch={self.arch_of(job)}", "--ptxas-options=-v", *flags]
+        if not any(flag.startswith(("-std", "--std")) for flag in flags):
+            options.append("-std=c++17")
+        options += [f"-D{name}={value}" for name, value in self._version_macros()]
+        if self._bundled is not None:
+            options.append(f"--use-bundled-headers={self._bundled}")
+        if self._bundled is None or self._needs_toolkit(program):
+            options += [f"-I{path}" for path in self._toolkit]
+        if program.heavy or program.standard:
+            options += self._pch_options(program, options)
+        expressions = [self._expression(job, key, kernel) for key, kernel in zip(build_keys(job.kernels), job.kernels)]
+        status, handle = nvrtc.nvrtcCreateProgram(
+            text.encode("utf-8", "replace"),
+            _DOCUMENT.encode(),
+            len(includes),
+            [content.encode("utf-8", "replace") for content in includes.values()],
+            [name.encode("utf-8", "replace") for name in includes],
+        )
+        if int(status) != 0:
+            return (NotCompiled(f"NVRTC refused the program: {status.name}"),) * len(job.kernels), True
+        try:
+            for _, expression in expressions:
+                if expression is not None:
+                    nvrtc.nvrtcAddNameExpression(handle, expression.encode("utf-8", "replace"))
+            callback = _FLOW_CALLBACK(lambda *_: 1 if self.cancelled.is_set() else 0)
+            if hasattr(nvrtc, "nvrtcSetFlowCallback"):
+                nvrtc.nvrtcSetFlowCallback(handle, ctypes.cast(callback, ctypes.c_void_p).value, 0)
+            encoded = [option.encode("utf-8", "replace") for option in options]
+            (status,) = nvrtc.nvrtcCompileProgram(handle, len(encoded), encoded)
+            if self.cancelled.is_set():
+                raise process.Cancelled
+            output = self._log(handle)
+            elapsed_ms = (time.monotonic() - started) * 1000.0
+            compiler = f"nvrtc {self.nvrtc_version}"
+            places = _Places(job, program, prefix_lines)
+            messages, resources = parse_log(output, places)
+            if int(status) != 0:
+                if not any(message.severity == "error" for message in messages):
+                    said = next((line.strip() for line in output.splitlines() if line.strip()), status.name)
+                    messages = [CompileMessage(places.first_line, 0, "error", said), *messages]
+                messages = _explained(messages, program)
+                hopeless = not _smells_of_host(messages, program)
+                failed = CompileFailed(compiler, tuple(messages[:MAX_MESSAGES]))
+                return tuple(failed for _ in job.kernels), hopeless
+            if not any(expression for _, expression in expressions):
+                return tuple(NotCompiled(reason or "no kernel was asked for") for reason, _ in expressions), True
+            _, size = nvrtc.nvrtcGetCUBINSize(handle)
+            cubin = b" " * size
+            nvrtc.nvrtcGetCUBIN(handle, cubin)
+            builds: list[Build] = []
+            for reason, expression in expressions:
+                if expression is None:
+                    builds.append(NotCompiled(reason))
+                    continue
+                status, lowered = nvrtc.nvrtcGetLoweredName(handle, expression.encode("utf-8", "replace"))
+                symbol = lowered.decode() if int(status) == 0 else ""
+                builds.append(_compiled(self.arch_of(job), compiler, symbol, resources, elapsed_ms, messages, cubin))
+            return tuple(builds), True
+        finally:
+            nvrtc.nvrtcDestroyProgram(handle)
+
+    def _log(self, handle: Any) -> str:
+        _, size = self._nvrtc.nvrtcGetProgramLogSize(handle)
+        buffer = b" " * size
+        self._nvrtc.nvrtcGetProgramLog(handle, buffer)
+        return buffer.rstrip(b"\0 ").decode("utf-8", "replace")
+
+    def _version_macros(self) -> list[tuple[str, int]]:
+        number = self._version[0] * 1000 + self._version[1] * 10
+        return [("CUDART_VERSION", number), ("CUDA_VERSION", number)]
+
+    def _needs_toolkit(self, program: Program) -> bool:
+        """A header that only a toolkit has, such as curand_kernel.h; versions are not mixed without need."""
+        if self._bundled is None:
+            return True
+        own = self.include_dirs[:2]
+        names = [i.name for i in program.sliced.includes if i.kind is IncludeKind.DEVICE and i not in program.missing]
+        return any(not any((folder / name).is_file() for folder in own) for name in names)
+
+    def _nvrtc_text(self, program: Program) -> tuple[str, int, dict[str, str]]:
+        """The text for NVRTC, how many lines stand before the document's, and the headers in memory."""
+        lines = [f"#include <{name}>" for name in (*program.heavy, *program.standard)]
+        if lines:
+            lines.append("#pragma nv_hdrstop")
+        lines.append(f'#include "{_PRELUDE}"')
+        prelude = prelude_text(program)
+        text = re.sub(r"\r\n|\r", "\n", program.device_text)
+        includes = {_PRELUDE: prelude, **{header.path: header.text for header in program.headers}}
+        return "\n".join([*lines, text]) + "\n", len(lines), includes
+
+    def _expression(self, job: CompileJob, key: str, kernel: Kernel) -> tuple[str, str | None]:
+        """(why there is none, the name expression) for one kernel."""
+        if kernel.template:
+            arguments, missing = template_arguments(kernel, job.templates.get(key, {}))
+            if missing:
+                example = missing if "typename" not in kernel.template_spelling else f"{missing}=float"
+                example = f"{missing}=float" if _is_type_parameter(kernel, missing) else f"{missing}=1"
+                return (
+                    f"template arguments of {kernel.name} are unknown; add `with {example}` to its //dice: line",
+                    None,
+                )
+            return "", f"{kernel.qualified_name}<{', '.join(arguments)}>"
+        same = [other for other in slices.kernels_of(job.text) if other.qualified_name == kernel.qualified_name]
+        if len(same) > 1:
+            types = ", ".join(parameter.spelling for parameter in kernel.parameters)
+            return "", f"(void(*)({types}))&{kernel.qualified_name}"
+        return "", kernel.qualified_name
+
+    def _pch_options(self, program: Program, options: Sequence[str]) -> list[str]:
+        """Options for precompiled headers, one folder per set of headers and options: NVRTC refuses to mix those."""
+        if self._version < (12, 8):
+            return []
+        key = hashlib.sha256("\0".join([*program.heavy, *program.standard, *options]).encode()).hexdigest()[:16]
+        folder = self._pch_sets.get(key)
+        if folder is None:
+            root = self.cache_dir / "pch" / str(os.getpid())
+            try:
+                folder = root / key
+                folder.mkdir(parents=True, exist_ok=True)
+                if shutil.disk_usage(folder).free < PCH_FREE_DISK_BYTES:
+                    return []
+            except OSError as error:
+                log.info("no precompiled headers: %s", error)
+                return []
+            self._pch_root = root
+            self._pch_sets[key] = folder
+            while len(self._pch_sets) > PCH_SETS:
+                shutil.rmtree(self._pch_sets.popitem(last=False)[1], ignore_errors=True)
+        else:
+            self._pch_sets.move_to_end(key)
+        return ["--pch", f"--pch-dir={folder}", "--pch-messages=false"]
+
+    # nvcc
+
+    def _nvcc(self, job: CompileJob, program: Program) -> tuple[Build, ...]:
+        """The whole file through nvcc, host code included (it is parsed, never assembled or run)."""
+        assert self.nvcc_path is not None
+        started = time.monotonic()
+        compiler = f"nvcc {self.nvcc_version or '?'}"
+        tail, expressions = "", []
+        for index, (key, kernel) in enumerate(zip(build_keys(job.kernels), job.kernels, strict=True)):
+            reason, expression = self._expression(job, key, kernel)
+            expressions.append((reason, expression))
+            if expression is not None and kernel.template:
+                # Taking the address of an instance makes the compiler emit it.
+                tail += f"static auto* dice_instance_{index} = &{expression};\n"
+        with tempfile.TemporaryDirectory(prefix="dice-nvcc-") as folder:
+            source = Path(folder) / _DOCUMENT
+            text = re.sub(r"\r\n|\r", "\n", job.text)
+            source.write_bytes((text + ("\n" + tail if tail else "")).encode("utf-8", "replace"))
+            output = Path(folder) / "out.cubin"
+            flags, _ = nvrtc_flags(job.flags)
+            command = [
+                self.nvcc_path, "-cubin", f"-arch={self.arch_of(job)}", "-Xptxas", "-v", *flags,
+                "--expt-relaxed-constexpr", "--extended-lambda",
+                f"-I{Path(job.path).resolve().parent}", *(f"-I{d}" for d in _include_dirs(job)),
+                "-o", str(output), str(source),
+            ]  # fmt: skip
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
+            try:
+                done = process.run(
+                    command, deadline_s=job.deadline_s, cwd=folder, env={**environment, "TMPDIR": folder},
+                    cancelled=self.cancelled,
+                )  # fmt: skip
+            except OSError as error:
+                return (NotCompiled(f"nvcc could not be started: {error}"),) * len(job.kernels)
+            if done.timed_out:
+                return (NotCompiled(f"the compiler did not end within {job.deadline_s:g} s"),) * len(job.kernels)
+            elapsed_ms = (time.monotonic() - started) * 1000.0
+            log_text = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace").replace(folder + "/", "")
+            places = _Places(job, program, 0)
+            messages, resources = parse_log(log_text, places)
+            if done.returncode != 0 or not output.is_file():
+                if not any(message.severity == "error" for message in messages):
+                    said = next((line.strip() for line in log_text.splitlines() if line.strip()), "no message")
+                    messages = [CompileMessage(places.first_line, 0, "error", f"nvcc failed: {said}"), *messages]
+                return (CompileFailed(compiler, tuple(messages[:MAX_MESSAGES])),) * len(job.kernels)
+            cubin = output.read_bytes()
+        builds: list[Build] = []
+        for kernel, (reason, expression) in zip(job.kernels, expressions, strict=True):
+            if expression is None:
+                builds.append(NotCompiled(reason))
+                continue
+            symbols = find_symbols(resources, kernel, expression)
+            if len(symbols) != 1:
+                found = "not found" if not symbols else "ambiguous"
+                builds.append(NotCompiled(f"{expression} was compiled by nvcc, but its symbol is {found}"))
+                continue
+            builds.append(_compiled(self.arch_of(job), compiler, symbols[0], resources, elapsed_ms, messages, cubin))
+        return tuple(builds)
+
+
+_FLOW_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def find_nvcc(path: str | None = None) -> str | None:
+    """The nvcc to use: the one named, else that of PATH, else of CUDA_HOME, else of /usr/local/cuda."""
+    if path is not None:
+        return path if os.access(path, os.X_OK) else None
+    found = shutil.which("nvcc")
+    if found is not None:
+        return found
+    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
+        if root and os.access(candidate := os.path.join(root, "bin", "nvcc"), os.X_OK):
+            return candidate
+    return None
+
+
+def toolkit_include_dirs(nvcc: str | None) -> tuple[Path, ...]:
+    """Include folders of an installed toolkit: CUDA_HOME, nvcc's own, the wheels', /usr/local/cuda; the first that has one."""
+    roots: list[Path] = []
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(name):
+            roots.append(Path(value) / "include")
+    if nvcc is not None:
+        roots.append(Path(nvcc).resolve().parent.parent / "include")
+    with contextlib.suppress(Exception):  # an optional helper package
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        if found := find_nvidia_header_directory("cudart"):
+            roots.append(Path(found))
+    roots.append(Path("/usr/local/cuda/include"))
+    for root in roots:
+        if (root / "cuda_runtime.h").is_file() or (root / "cooperative_groups.h").is_file():
+            return tuple(path for path in (root, root / "cccl") if path.is_dir())
+    return ()
+
+
+# Flags
+
+_FLAG_FORMS = (
+    r"-(?:D|U)[A-Za-z_]\w*(?:=[^\0]*)?",
+    r"(?:-std|--std)=c\+\+(?:11|14|17|20|23)",
+    r"(?:-|--)use_fast_math",
+    r"(?:-maxrregcount|--maxrregcount)=\d+",
+    r"(?:-lineinfo|--generate-line-info)",
+    r"(?:-ftz|--ftz|-prec-div|--prec-div|-prec-sqrt|--prec-sqrt|-fmad|--fmad)=(?:true|false)",
+)
+_IGNORED_FLAGS = (
+    r"-O[0-3]", r"-g", r"-G", r"(?:-arch|--gpu-architecture)=?.*", r"-I.*", r"--expt-relaxed-constexpr", r"-expt-relaxed-constexpr",
+    r"--extended-lambda", r"-expt-extended-lambda", r"--expt-extended-lambda", r"-extended-lambda",
+)  # fmt: skip
+
+
+def nvrtc_flags(flags: Iterable[str]) -> tuple[list[str], str | None]:
+    """The flags that device compilers take, or a sentence about the first that is not on the list.
+
+    Flags can come from a text that a model wrote, so what is not known to be harmless is refused.
+    """
+    taken: list[str] = []
+    for flag in flags:
+        if any(re.fullmatch(form, flag) for form in _FLAG_FORMS):
+            taken.append(flag)
+        elif not any(re.fullmatch(form, flag) for form in _IGNORED_FLAGS):
+            return [], f"the flag {flag} is not allowed; -D, -I, -std, --use_fast_math, -maxrregcount, -lineinfo are"
+    return taken, None
+
+
+def _include_dirs(job: CompileJob) -> tuple[Path, ...]:
+    base = Path(job.path).parent
+    named = [*job.include_dirs, *(flag[2:].strip() for flag in job.flags if flag.startswith("-I"))]
+    return tuple(Path(os.path.normpath(base / folder)) for folder in named if folder)
+
+
+# Putting the text and its headers together
+
+
+class _Assembler:
+    """Finds, reads and slices the user's headers, and decides about every include."""
+
+    def __init__(self, compiler: Compiler, job: CompileJob) -> None:
+        self.compiler, self.job = compiler, job
+        self.folder = Path(os.path.normpath(os.path.abspath(job.path))).parent
+        self.include_dirs = _include_dirs(job)
+        self.roots = (*self.include_dirs, workspace_root(self.folder))
+        self.errors: list[CompileMessage] = []
+        self.missing: list[Include] = []
+        self.paths: list[str] = []
+        self.texts: list[str] = []
+        self.lines: list[int] = []
+        self.resolved: dict[tuple[int, int], str | None] = {}
+        """(text, offset of an include) -> path of a user's header, or None for one that is left out."""
+
+    def assemble(self) -> Program:
+        job = self.job
+        self.paths, self.texts, self.lines = [job.path], [job.text], [-1]
+        at = 0
+        while at < len(self.texts):
+            for include in slices.device_slice(self.texts[at]).includes:
+                self._take(at, include)
+            at += 1
+        sliced = slices.slice_together(self.texts)
+        rewritten = [self._rewrite(index, part) for index, part in enumerate(sliced)]
+        headers = tuple(Header(self.paths[i], rewritten[i], self.lines[i]) for i in range(1, len(self.texts)))
+        return Program(
+            sliced=sliced[0],
+            device_text=rewritten[0],
+            headers=headers,
+            heavy=self._heavy(sliced),
+            standard=self._standard(sliced, rewritten),
+            errors=tuple(self.errors),
+            missing=tuple(self.missing),
+        )
+
+    def _take(self, at: int, include: Include) -> None:
+        line = include.line if at == 0 else self.lines[at]
+        if include.kind is IncludeKind.REFUSED:
+            self._refuse(at, line, include.reason)
+            return
+        if include.kind is IncludeKind.DEVICE:
+            if include.name != "cub/cub.cuh" and self.compiler.find_system_header(include.name) is None:
+                if not self._user(at, include, line):
+                    self.missing.append(include)
+                    self.resolved[at, include.start] = None
+            return
+        if include.kind is IncludeKind.USER and not self._user(at, include, line):
+            if include.angled and self.compiler.find_system_header(include.name) is not None:
+                return
+            self.missing.append(include)
+            self.resolved[at, include.start] = None
+
+    def _refuse(self, at: int, line: int, reason: str) -> None:
+        text = reason if at == 0 else f"{Path(self.paths[at]).name}: {reason}"
+        self.errors.append(CompileMessage(line, 0, "error", text))
+
+    def _user(self, at: int, include: Include, line: int) -> bool:
+        folders = [] if include.angled else [Path(self.paths[at]).parent if at else self.folder]
+        for folder in (*folders, *self.include_dirs):
+            path = Path(os.path.normpath(folder / include.name))
+            try:
+                status = path.stat()
+            except (OSError, ValueError):
+                continue
+            if not any(path.is_relative_to(root) for root in self.roots):
+                self._refuse(at, line, f"#include of {include.name} leaves the workspace, so it is not read")
+                return True
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            if status.st_size > MAX_HEADER_BYTES:
+                self._refuse(at, line, f"the header {include.name} has {status.st_size} bytes, too many to compile")
+                return True
+            if str(path) not in self.paths:
+                if len(self.paths) > MAX_HEADERS:
+                    self._refuse(at, line, f"more than {MAX_HEADERS} headers are included")
+                    return True
+                try:
+                    text = path.read_bytes().decode("utf-8", "replace")
+                except OSError:
+                    continue
+                self.paths.append(str(path))
+                self.texts.append(text)
+                self.lines.append(line)
+            self.resolved[at, include.start] = str(path)
+            return True
+        return False
+
+    def _rewrite(self, index: int, part: DeviceSlice) -> str:
+        """The slice with each include of a user's header naming its path, those left out blanked, `constexpr` marked."""
+        edits: list[tuple[int, int, str]] = [(at, at + len(_CONSTEXPR), _CONSTEXPR) for at in part.constexpr_at]
+        for include in part.includes:
+            ends = "".join(re.findall(r"\r\n|\r|\n", part.text[include.start : include.end]))
+            if include.name == "cub/cub.cuh":
+                edits.append((include.start, include.end, ends))
+            elif (index, include.start) in self.resolved:
+                path = self.resolved[index, include.start]
+                edits.append((include.start, include.end, (f'#include "{path}"' if path else "") + ends))
+        text, at, pieces = part.text, 0, []
+        for start, end, new in sorted(edits):
+            pieces += [text[at:start], new]
+            at = end
+        return "".join([*pieces, text[at:]])
+
+    def _heavy(self, sliced: Sequence[DeviceSlice]) -> tuple[str, ...]:
+        """Headers worth precompiling: those of cub, cooperative groups and libcu++ that no condition decides about."""
+        names: set[str] = set()
+        for part in sliced:
+            configured = re.search(r"#[ \t]*define[ \t]+_*(?:CUB|CCCL|THRUST|CG|CUDA|LIBCUDACXX)_\w*", part.text)
+            for include in part.includes:
+                if include.kind is not IncludeKind.DEVICE or include in self.missing:
+                    continue
+                if include.name == "cub/cub.cuh":
+                    names |= self._cub_headers(part)
+                elif _HEAVY.match(include.name) and include.unconditional and not configured:
+                    names.add(include.name)
+        return tuple(sorted(names))
+
+    def _cub_headers(self, part: DeviceSlice) -> set[str]:
+        """`cub/cub.cuh` declares host functions, which NVRTC refuses; the headers of the classes that are used do not."""
+        found: set[str] = set()
+        for name in part.names:
+            if (match := re.fullmatch(r"(Block|Warp|Thread)(?:[A-Z][a-z0-9]*)+", name)) is not None:
+                snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+                header = f"cub/{match[1].lower()}/{snake}.cuh"
+                if self.compiler.find_system_header(header) is not None:
+                    found.add(header)
+            elif name.endswith("InputIterator") or name.endswith("OutputIterator"):
+                header = f"cub/iterator/{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}.cuh"
+                if self.compiler.find_system_header(header) is not None:
+                    found.add(header)
+        return found or {"cub/util_type.cuh"}
+
+    def _standard(self, sliced: Sequence[DeviceSlice], texts: Sequence[str]) -> tuple[str, ...]:
+        """Headers of cuda/std for the names of the standard library that device code uses."""
+        names: set[str] = set()
+        for part, text in zip(sliced, texts, strict=True):
+            names.update(re.findall(r"\bstd\s*::\s*([A-Za-z_]\w*)", slices.mask(text)))
+            if any(item.startswith("using namespace std") for item in part.dropped):
+                names |= part.names & _UNQUALIFIED
+        headers = {header for name in names if (header := _STD_HEADERS.get(name)) is not None}
+        return tuple(sorted(h for h in headers if self.compiler.find_system_header(h) is not None))
+
+
+_HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h")
+
+
+def _std_headers() -> dict[str, str]:
+    groups = {
+        "type_traits": """is_same is_same_v enable_if enable_if_t conditional conditional_t is_integral is_integral_v
+            is_floating_point is_floating_point_v is_arithmetic is_arithmetic_v is_signed is_signed_v is_unsigned
+            is_unsigned_v is_pointer is_pointer_v is_const is_const_v is_base_of is_base_of_v is_convertible
+            is_convertible_v is_trivially_copyable is_trivially_copyable_v remove_cv remove_cv_t remove_const
+            remove_const_t remove_reference remove_reference_t remove_pointer remove_pointer_t decay decay_t add_const
+            add_const_t add_pointer add_pointer_t make_unsigned make_unsigned_t make_signed make_signed_t common_type
+            common_type_t integral_constant bool_constant true_type false_type void_t is_void is_void_v is_enum is_enum_v
+            underlying_type underlying_type_t is_class is_class_v is_invocable is_invocable_v invoke_result
+            invoke_result_t alignment_of aligned_storage aligned_storage_t conjunction conjunction_v disjunction
+            disjunction_v negation negation_v type_identity type_identity_t is_constant_evaluated""",
+        "limits": "numeric_limits",
+        "utility": """pair make_pair move forward swap exchange declval index_sequence make_index_sequence
+            integer_sequence make_integer_sequence index_sequence_for as_const""",
+        "array": "array",
+        "tuple": "tuple make_tuple tie get tuple_size tuple_element forward_as_tuple apply",
+        "complex": "complex",
+        "optional": "optional nullopt",
+        "span": "span",
+        "bit": "bit_cast popcount countl_zero countr_zero has_single_bit bit_ceil bit_floor bit_width rotl rotr",
+        "functional": """plus minus multiplies divides modulus negate less greater less_equal greater_equal equal_to
+            not_equal_to logical_and logical_or bit_and bit_or bit_xor invoke""",
+        "initializer_list": "initializer_list",
+        "algorithm": "clamp",
+        "cstddef": "byte",
+    }
+    return {name: f"cuda/std/{header}" for header, names in groups.items() for name in names.split()}
+
+
+_STD_HEADERS = _std_headers()
+_UNQUALIFIED = frozenset(
+    {
+        "numeric_limits",
+        "is_same",
+        "is_same_v",
+        "enable_if",
+        "enable_if_t",
+        "conditional",
+        "conditional_t",
+        "integral_constant",
+    }
+    | {"true_type", "false_type", "index_sequence", "make_index_sequence"}
+)
+
+
+def workspace_root(folder: Path) -> Path:
+    """The project that a folder belongs to: the nearest one above it under version control, else the folder's parent.
+
+    Files above it are not read on behalf of an include. The parent counts because `src/` and `include/` stand side by side
+    in projects that are no repository; the file system's root never does.
+    """
+    for candidate in (folder, *folder.parents):
+        if candidate == Path(candidate.anchor):
+            break
+        if any((candidate / mark).exists() for mark in (".git", ".hg", ".svn", "compile_commands.json")):
+            return candidate
+    return folder.parent if folder.parent != Path(folder.anchor) else folder
+
+
+_MATH = """sqrt cbrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
+    pow fabs floor ceil round rint nearbyint trunc fmod remainder hypot erf erfc tgamma lgamma ldexp frexp fmax fmin
+    fma copysign isnan isinf isfinite signbit abs min max
+    sqrtf expf exp2f logf log2f log10f log1pf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf powf fabsf floorf
+    ceilf roundf rintf truncf fmodf hypotf erff erfcf fmaxf fminf fmaf copysignf"""
+_INTEGERS = """int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t intptr_t uintptr_t"""
+
+
+def prelude_text(program: Program) -> str:
+    """What `cuda_runtime.h` and the C headers give to device code and NVRTC does not have on its own."""
+    standard = ["namespace std {"]
+    standard += [f"using ::{name};" for name in (*_MATH.split(), *_INTEGERS.split(), "size_t", "ptrdiff_t")]
+    standard.append("}")
+    lines = [_PRELUDE_MACROS, f"#define {_CONSTEXPR} constexpr __host__ __device__", " ".join(standard)]
+    if program.standard:
+        lines.append("namespace std { using namespace cuda::std; }")
+        if any(item.startswith("using namespace std") for item in program.sliced.dropped):
+            used = sorted(name for name in program.sliced.names & _UNQUALIFIED)
+            lines += [f"using cuda::std::{name};" for name in used if _STD_HEADERS[name] in program.standard]
+    for target in program.sliced.using_namespaces:
+        # The header that opens it may have been left out; an empty namespace does no harm then.
+        if re.fullmatch(r"\w+", target):
+            lines.append(f"namespace {target} {{}}")
+    return "\n".join(lines) + "\n"
+
+
+def _macro(name: str, value: str) -> str:
+    return f"#ifndef {name}\n#define {name} {value}\n#endif"
+
+
+_PRELUDE_MACROS = "\n".join(
+    [
+        "#pragma once",
+        # The types of cuda/std/cstdint, so that both can be seen.
+        "using int8_t = signed char; using int16_t = signed short; using int32_t = signed int; using int64_t = signed long long;",
+        "using uint8_t = unsigned char; using uint16_t = unsigned short; using uint32_t = unsigned int;",
+        "using uint64_t = unsigned long long; using intptr_t = int64_t; using uintptr_t = uint64_t;",
+        "typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long ulong; typedef unsigned char uchar;",
+        *(
+            _macro(name, value)
+            for name, value in {
+                "INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)",
+                "HUGE_VALF": "__int_as_float(0x7f800000)", "HUGE_VAL": "__longlong_as_double(0x7ff0000000000000LL)",
+                "CUDART_INF_F": "__int_as_float(0x7f800000)", "CUDART_NAN_F": "__int_as_float(0x7fffffff)",
+                "CUDART_INF": "__longlong_as_double(0x7ff0000000000000LL)", "CUDART_PI_F": "3.141592654f",
+                "CUDART_PI": "3.1415926535897931e+0", "FLT_MAX": "3.402823466e+38f", "FLT_MIN": "1.175494351e-38f",
+                "FLT_EPSILON": "1.192092896e-07f", "FLT_DIG": "6", "FLT_MANT_DIG": "24", "FLT_RADIX": "2",
+                "FLT_TRUE_MIN": "1.401298464e-45f", "DBL_MAX": "1.7976931348623157e+308",
+                "DBL_MIN": "2.2250738585072014e-308", "DBL_EPSILON": "2.2204460492503131e-016", "DBL_DIG": "15",
+                "DBL_MANT_DIG": "53", "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255",
+                "CHAR_MIN": "(-128)", "CHAR_MAX": "127", "SHRT_MIN": "(-32768)", "SHRT_MAX": "32767", "USHRT_MAX": "65535",
+                "INT_MIN": "(-2147483647-1)", "INT_MAX": "2147483647", "UINT_MAX": "4294967295u",
+                "LONG_MIN": "(-9223372036854775807L-1L)", "LONG_MAX": "9223372036854775807L", "ULONG_MAX": "18446744073709551615UL",
+                "LLONG_MIN": "(-9223372036854775807LL-1LL)", "LLONG_MAX": "9223372036854775807LL",
+                "ULLONG_MAX": "18446744073709551615ULL", "INT8_MIN": "(-128)", "INT8_MAX": "127", "UINT8_MAX": "255",
+                "INT16_MIN": "(-32768)", "INT16_MAX": "32767", "UINT16_MAX": "65535", "INT32_MIN": "(-2147483647-1)",
+                "INT32_MAX": "2147483647", "UINT32_MAX": "4294967295u", "INT64_MIN": "(-9223372036854775807LL-1LL)",
+                "INT64_MAX": "9223372036854775807LL", "UINT64_MAX": "18446744073709551615ULL",
+                "SIZE_MAX": "18446744073709551615UL", "NULL": "0",
+                "M_E": "2.7182818284590452354", "M_LOG2E": "1.4426950408889634074", "M_LOG10E": "0.43429448190325182765",
+                "M_LN2": "0.69314718055994530942", "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
+                "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.78539816339744830962", "M_1_PI": "0.31830988618379067154",
+                "M_2_PI": "0.63661977236758134308", "M_2_SQRTPI": "1.12837916709551257390",
+                "M_SQRT2": "1.41421356237309504880", "M_SQRT1_2": "0.70710678118654752440",
+            }.items()
+        ),
+    ]
+)  # fmt: skip
+
+
+# Names
+
+
+def template_arguments(kernel: Kernel, known: Mapping[str, str]) -> tuple[list[str], str]:
+    """The arguments in order as far as they are needed, and the first parameter that is unknown and has no default."""
+    parameters = _split(kernel.template_spelling)
+    defaults = {
+        name: any(re.search(rf"\b{re.escape(name)}\s*=", parameter) for parameter in parameters)
+        or any(re.search(rf"\.\.\.\s*{re.escape(name)}\b", parameter) for parameter in parameters)
+        for name in kernel.template
+    }
+    arguments: list[str] = []
+    for index, name in enumerate(kernel.template):
+        if name in known:
+            arguments.append(known[name])
+        elif not defaults[name]:
+            return arguments, name
+        elif any(later in known for later in kernel.template[index + 1 :]):
+            return arguments, name
+        else:
+            break
+    return arguments, ""
+
+
+def _is_type_parameter(kernel: Kernel, name: str) -> bool:
+    return any(
+        re.match(r"\s*(?:typename|class)\b", parameter) and re.search(rf"\b{re.escape(name)}\b", parameter)
+        for parameter in _split(kernel.template_spelling)
+    )
+
+
+def _split(parameters: str) -> list[str]:
+    """A template parameter list at its outer commas."""
+    parts, depth, at = [], 0, 0
+    for index, character in enumerate(parameters):
+        if character in "<([{":
+            depth += 1
+        elif character in ">)]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(parameters[at:index])
+            at = index + 1
+    return [*parts, parameters[at:]]
+
+
+def _launch_bound(kernel: Kernel) -> int | None:
+    match = re.match(r"\s*(\d+)\s*(?:,|$)", kernel.launch_bounds or "")
+    return int(match[1]) if match and 0 < int(match[1]) <= 1024 else None
+
+
+def find_symbols(resources: "Mapping[str, Resources]", kernel: Kernel, expression: str) -> list[str]:
+    """Symbols of a cubin that can be this kernel, by the rules of the Itanium C++ ABI for nested names and simple arguments."""
+    if kernel.extern_c:
+        return [symbol for symbol in resources if symbol == kernel.name]
+    parts = [part for part in kernel.qualified_name.split("::") if part]
+    mangled = "".join(f"{len(part)}{part}" for part in parts)
+    found = [symbol for symbol in resources if mangled in symbol or f"{len(kernel.name)}{kernel.name}" in symbol]
+    if kernel.template and len(found) > 1:
+        arguments = _split(expression.partition("<")[2].rpartition(">")[0])
+        encoded = "".join(_mangled_argument(argument.strip()) for argument in arguments)
+        narrowed = [symbol for symbol in found if f"{kernel.name}I{encoded}" in symbol]
+        return narrowed or found
+    if not kernel.template and len(found) > 1:
+        return [symbol for symbol in found if f"{len(kernel.name)}{kernel.name}I" not in symbol]
+    return found
+
+
+_MANGLED_TYPES = {
+    "float": "f", "double": "d", "int": "i", "unsigned": "j", "unsigned int": "j", "char": "c", "signed char": "a",
+    "unsigned char": "h", "short": "s", "unsigned short": "t", "long": "l", "unsigned long": "m", "long long": "x",
+    "unsigned long long": "y", "bool": "b", "half": "6__half", "__half": "6__half", "__nv_bfloat16": "13__nv_bfloat16",
+}  # fmt: skip
+
+
+def _mangled_argument(argument: str) -> str:
+    if re.fullmatch(r"\d+", argument):
+        return f"Li{argument}E"
+    if argument in ("true", "false"):
+        return f"Lb{int(argument == 'true')}E"
+    return _MANGLED_TYPES.get(argument, f"{len(argument)}{argument}")
+
+
+# What compilers say
+
+
+@frozen
+class Resources:
+    """The figures of `ptxas -v` for one kernel, bytes per thread for the stack and spills, per block for shared memory."""
+
+    registers: int = 0
+    smem_bytes: int = 0
+    stack_bytes: int = 0
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+
+
+def _compiled(
+    arch: str, compiler: str, symbol: str, resources: Mapping[str, Resources], elapsed_ms: float,
+    messages: Sequence[CompileMessage], cubin: bytes,
+) -> Build:  # fmt: skip
+    used = resources.get(symbol)
+    if used is None:
+        return NotCompiled(f"{compiler} compiled the text but said nothing about {symbol or 'the kernel'}")
+    warnings = tuple(message for message in messages if message.severity != "error")
+    return Compiled(
+        arch, compiler, symbol, used.registers, used.spill_store_bytes, used.spill_load_bytes, used.stack_bytes,
+        used.smem_bytes, 0, 0.0, "none", elapsed_ms, warnings[:MAX_MESSAGES], cubin,
+    )  # fmt: skip
+
+
+class _Places:
+    """From a compiler's file names and lines to the document's lines and columns."""
+
+    def __init__(self, job: CompileJob, program: Program, prefix_lines: int) -> None:
+        self.prefix_lines = prefix_lines
+        self.lines = re.split(r"\r\n|\r|\n", job.text)
+        self.headers = {header.path: header for header in program.headers}
+        self.includes = [i for i in program.sliced.includes if i.kind is IncludeKind.DEVICE]
+        self.kernels = job.kernels
+        self.first_line = min((kernel.line for kernel in job.kernels), default=0)
+        self.missing = program.missing
+
+    def line(self, number: int) -> int:
+        return min(max(number - 1 - self.prefix_lines, 0), len(self.lines) - 1)
+
+    def place(self, file: str, number: int) -> tuple[int, str]:
+        """(line of the document, what to say before the message when it is about another file)."""
+        if file == _DOCUMENT:
+            if number <= self.prefix_lines:
+                return self.first_include(), ""
+            return self.line(number), ""
+        name = os.path.normpath(file)
+        header = self.headers.get(name) or self.headers.get(file)
+        if header is not None:
+            return max(header.included_at, 0), f"{os.path.basename(name)}({number}): "
+        return self.first_include(name), f"{os.path.basename(name)}({number}): "
+
+    def first_include(self, path: str = "") -> int:
+        """The include that most likely led to a system header: the one it is named by, else one of the same family."""
+        for include in self.includes:
+            if path.endswith("/" + include.name):
+                return include.line
+        for include in self.includes:
+            if f"/{include.name.split('/')[0].removesuffix('.h')}/" in path:
+                return include.line
+        return self.includes[0].line if self.includes else self.first_line
+
+    def column(self, line: int, quoted: str | None, caret: int | None) -> int:
+        """Code points before the caret, which stands under the byte of the quoted line."""
+        text = self.lines[line]
+        if caret is None or quoted is None:
+            return len(text) - len(text.lstrip())
+        return min(len(text.encode("utf-8", "replace")[:caret].decode("utf-8", "ignore")), len(text))
+
+    def kernel_line(self, symbol: str) -> int:
+        for kernel in self.kernels:
+            if symbol == kernel.name or f"{len(kernel.name)}{kernel.name}" in symbol:
+                return kernel.line
+        return self.first_line
+
+
+_HEAD = re.compile(
+    r"^(?P<file>[^\s(][^(\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
+    r"(?: #(?P<number>[\w-]+))?: (?P<text>.*)$"
+)
+_GCC_HEAD = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?P<severity>fatal error|error|warning|note): (?P<text>.*)$"
+)
+_PTXAS = re.compile(r"^ptxas\s+(?P<where>.*?)\s*(?:;|:)?\s*(?P<severity>error|fatal|warning)\s*: (?P<text>.*)$")
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SMEM = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
+_AT_LINE = re.compile(r"at line (\d+)(?: of (?:\"([^\"]+)\"|(\S+)))?")
+
+
+def parse_log(output: str, places: _Places) -> tuple[list[CompileMessage], dict[str, Resources]]:
+    """Messages at lines of the document, errors first, and the figures of each entry function."""
+    messages: list[CompileMessage] = []
+    resources: dict[str, Resources] = {}
+    entry: str | None = None
+    lines = output.split("\n")
+    index = 0
+    while index < len(lines):
+        line = lines[index].rstrip("\r")
+        index += 1
+        if "ptxas" in line[:8]:
+            if (match := _ENTRY.search(line)) is not None:
+                entry = match[1]
+                resources.setdefault(entry, Resources())
+            elif entry is not None and (match := _STACK.search(line)) is not None:
+                resources[entry] = evolve(
+                    resources[entry], stack_bytes=int(match[1]), spill_store_bytes=int(match[2]),
+                    spill_load_bytes=int(match[3]),
+                )  # fmt: skip
+            elif entry is not None and (match := _USED.search(line)) is not None:
+                smem = _SMEM.search(line)
+                resources[entry] = evolve(
+                    resources[entry], registers=int(match[1]), smem_bytes=int(smem[1]) if smem else 0
+                )
+            elif (match := _PTXAS.match(line)) is not None and "info" not in match["where"]:
+                named = re.search(r"'([^']+)'", match["text"])
+                severity = "warning" if match["severity"] == "warning" else "error"
+                where = places.kernel_line(named[1] if named else entry or "")
+                messages.append(
+                    CompileMessage(where, places.column(where, None, None), severity, match["text"].strip())
+                )
+            continue
+        if entry is not None and (match := _STACK.search(line)) is not None:
+            resources[entry] = evolve(
+                resources[entry], stack_bytes=int(match[1]), spill_store_bytes=int(match[2]), spill_load_bytes=int(match[3])
+            )  # fmt: skip
+            continue
+        gcc = False
+        head = _HEAD.match(line)
+        if head is None:
+            head, gcc = _GCC_HEAD.match(line), True
+        if head is None or head["severity"] == "remark":
+            continue
+        quoted, caret, trail = None, None, []
+        while index < len(lines) and lines[index].strip() and not gcc:
+            follow = lines[index].rstrip("\r")
+            if _HEAD.match(follow):
+                break
+            index += 1
+            if re.fullmatch(r"[ \t]*\^", follow):
+                caret = len(follow) - 1 - 2
+            elif _AT_LINE.search(follow) or (follow.startswith("      ") and caret is not None):
+                trail.append(follow.strip())
+            elif quoted is None:
+                quoted = follow[2:]
+        messages += _message(head, gcc, quoted, caret, trail, places)
+    order = {"error": 0, "warning": 1, "note": 2}
+    messages = list(OrderedDict.fromkeys(messages))
+    first_errors = [m for m in messages if m.severity == "error"]
+    return first_errors + sorted(
+        (m for m in messages if m.severity != "error"), key=lambda m: order[m.severity]
+    ), resources
+
+
+def _message(
+    head: "re.Match[str]", gcc: bool, quoted: str | None, caret: int | None, trail: Sequence[str], places: _Places
+) -> list[CompileMessage]:
+    severity = "error" if "error" in head["severity"] else head["severity"]
+    line, prefix = places.place(head["file"], int(head["line"]))
+    if gcc and head["column"]:
+        caret, quoted = int(head["column"]) - 1, ""
+    column = places.column(line, quoted, caret) if not prefix and head["file"] == _DOCUMENT else 0
+    text = head["text"].strip().removeprefix("#error directive: ")
+    messages = [CompileMessage(line, column, severity, prefix + text)]
+    for remark in trail if severity == "error" else ():
+        # `detected during instantiation of "..." at line 12`: the line that asked for the instance is worth a note.
+        if (at := _AT_LINE.search(remark)) is not None:
+            file = at[2] or at[3] or _DOCUMENT
+            number = int(at[1])
+            if file == _DOCUMENT and number > places.prefix_lines:
+                where = places.line(number)
+                said = (
+                    remark[: at.start()]
+                    .strip()
+                    .removeprefix("detected during:")
+                    .removeprefix("detected during")
+                    .strip()
+                )
+                messages.append(
+                    CompileMessage(where, places.column(where, None, None), "note", said or "instantiated here")
+                )
+    return messages
+
+
+def _explained(messages: list[CompileMessage], program: Program) -> list[CompileMessage]:
+    """Messages with what only this tool knows: that a name is the host's, that a header was not found."""
+    explained: list[CompileMessage] = []
+    for message in messages:
+        match = re.search(r'identifier "([^"]+)" is undefined', message.text)
+        if match is not None and match[1] in program.sliced.dropped_functions:
+            message = evolve(message, text=f"{message.text}: it is a host function, which device code cannot call")
+        explained.append(message)
+    for include in program.missing:
+        text = f"the header {include.name} was not found and was left out; add its folder to the compile flags with -I"
+        explained.append(CompileMessage(include.line, 0, "warning", text))
+    return explained
+
+
+def _smells_of_host(messages: Sequence[CompileMessage], program: Program) -> bool:
+    """Whether NVRTC may have failed only because it is not nvcc."""
+    unknown_headers = bool(program.missing) or any(
+        include.kind is IncludeKind.HOST and re.match(r"thrust/|torch/|ATen/|c10/", include.name)
+        for include in program.sliced.includes
+    )
+    for message in messages:
+        if message.severity != "error":
+            continue
+        if re.search(
+            r"JIT mode|cannot open source file|namespace \"std|Broken module|dynamic initialization is not supported"
+            r"|not supported when compiling with NVRTC|__host__ function|runtime APIs are not declared",
+            message.text,
+        ):
+            return True
+        if re.search(
+            r"is undefined|has no member|must be a (?:namespace|class)|is not a (?:class|template)", message.text
+        ):
+            named = re.search(r'identifier "([^"]+)"', message.text)
+            if unknown_headers or (named is not None and named[1] in program.sliced.dropped):
+                return True
+    return False
