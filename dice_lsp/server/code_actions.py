@@ -1,0 +1,128 @@
+"""Code actions: entries of a menu and nothing more. The work is in the commands that they name.
+
+They carry no edit, because a client applies a code action's edit without looking at the version of the text.
+"""
+
+from typing import Any
+
+from lsprotocol import types
+
+from dice_lsp.hint import candidate_title
+from dice_lsp.jobs import Fill
+from dice_lsp.pipeline import rank
+from dice_lsp.records import CandidateReport, Kernel
+from dice_lsp.server import from_lsp
+from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.fills import on_offer
+from dice_lsp.server.session import DiceServer
+
+PATIENCE_S = 0.01
+KINDS = [types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix]
+
+
+def register(server: DiceServer) -> None:
+    @server.feature(
+        types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
+    )
+    async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
+        snapshot = await server.documents.fresh(params.text_document.uri, PATIENCE_S)
+        if snapshot is None:
+            return []
+        start, end = from_lsp.span(snapshot.index, params.range, server.encoding)
+        only = params.context.only
+        actions = [
+            *_fill_actions(server, snapshot, params.range, start, end),
+            *_candidate_actions(server, snapshot, start, end),
+            *_directive_actions(server, snapshot, start, end),
+        ]
+        return [action for action in actions if only is None or any(_is_kind(action.kind, kind) for kind in only)]
+
+    @server.feature(types.CODE_ACTION_RESOLVE)
+    async def resolve(action: types.CodeAction) -> types.CodeAction:
+        # Nothing is left to add, but clients resolve every action of a server that can resolve any.
+        return action
+
+
+def _is_kind(kind: str | types.CodeActionKind | None, wanted: str | types.CodeActionKind) -> bool:
+    """Kinds are a hierarchy: `refactor` asks for `refactor.rewrite` too."""
+    have, want = (str(getattr(item, "value", item)) for item in (kind, wanted))
+    return not want or have == want or have.startswith(want + ".")
+
+
+def _action(
+    server: DiceServer,
+    title: str,
+    command: str,
+    arguments: dict[str, Any],
+    kind: types.CodeActionKind = types.CodeActionKind.RefactorRewrite,
+    disabled: str | None = None,
+) -> types.CodeAction:
+    return types.CodeAction(
+        title=title,
+        kind=kind,
+        command=None if disabled else types.Command(title=title, command=command, arguments=[arguments]),
+        disabled=None if disabled is None else types.CodeActionDisabled(reason=disabled),
+        data={"command": command, **arguments},
+        tags=[types.CodeActionTag.LlmGenerated]
+        if server.client.llm_tag and kind is types.CodeActionKind.RefactorRewrite
+        else None,
+    )
+
+
+def _fill_actions(
+    server: DiceServer, snapshot: Snapshot, given: types.Range, start: int, end: int
+) -> list[types.CodeAction]:
+    kernel = snapshot.kernel_at(start, end)
+    if kernel is None:
+        return []
+    uri, version = snapshot.document.uri, snapshot.document.version
+    actions = []
+    if snapshot.document.text[start:end].strip():
+        wire = server.protocol._converter.unstructure(given)
+        named = {"uri": uri, "version": version, "range": wire}
+        actions.append(_action(server, "DICE: fill selection", "dice.fill", named))
+    body = {"uri": uri, "version": version, "kernel": kernel.name}
+    actions.append(_action(server, "DICE: fill kernel body", "dice.fill", body))
+    return actions
+
+
+def _candidate_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
+    actions = []
+    for fill, place in on_offer(server, snapshot.document):
+        kernel = snapshot.kernel_at(place.start, place.end)
+        if _touches(start, end, place.start, place.end) or _in_kernel(kernel, start, end):
+            actions += [
+                action
+                for item in fill.report.candidates
+                if (action := _candidate_action(server, fill, item)) is not None
+            ]
+    return actions
+
+
+def _candidate_action(server: DiceServer, fill: Fill, item: CandidateReport) -> types.CodeAction | None:
+    title = f"DICE: apply {candidate_title(item)}"
+    arguments = {"fill": fill.number, "candidate": item.label}
+    if rank(item)[0] < 3:
+        return _action(server, title, "dice.apply", arguments)
+    # A refused candidate is no offer; where the client can show why it was refused, it does.
+    if server.client.disabled_actions:
+        return _action(server, title, "dice.apply", arguments, disabled=candidate_title(item))
+    return None
+
+
+def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
+    kernel = snapshot.kernel_at(start, end)
+    found = None if kernel is None else server.report(snapshot, kernel.name)
+    if kernel is None or found is None or not found[0].spec.unknown:
+        return []
+    arguments = {"uri": snapshot.document.uri, "kernel": kernel.name}
+    title = "DICE: write //dice: line"
+    return [_action(server, title, "dice.writeDirective", arguments, types.CodeActionKind.QuickFix)]
+
+
+def _touches(start: int, end: int, first: int, last: int) -> bool:
+    return start <= last and first <= end
+
+
+def _in_kernel(kernel: Kernel | None, start: int, end: int) -> bool:
+    return kernel is not None and kernel.start <= start and end <= kernel.end

@@ -1,0 +1,40 @@
+"""Lenses above a kernel, three at most: fill its body, check it, and its state or a way to stop what runs."""
+
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcContentModified
+
+from dice_lsp.records import Kernel
+from dice_lsp.server import to_lsp
+from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.inlay_hints import PATIENCE_S, kernel_state
+from dice_lsp.server.session import DiceServer
+
+
+def register(server: DiceServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
+    async def code_lens(params: types.CodeLensParams) -> list[types.CodeLens]:
+        snapshot = await server.documents.fresh(params.text_document.uri, PATIENCE_S)
+        if snapshot is None or not server.settings.code_lens:
+            return []
+        if not server.documents.is_current(snapshot):
+            raise JsonRpcContentModified("the text is still being read")
+        return [lens for kernel in snapshot.model.kernels for lens in _lenses(server, snapshot, kernel)]
+
+
+def _lenses(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> list[types.CodeLens]:
+    document = snapshot.document
+    start = snapshot.index.line_start(kernel.line)
+    place = to_lsp.range_of(snapshot.index, start, snapshot.index.line_end(kernel.line), server.encoding)
+    named: dict[str, Any] = {"uri": document.uri, "kernel": kernel.name}
+
+    def lens(title: str, command: str) -> types.CodeLens:
+        return types.CodeLens(range=place, command=types.Command(title=title, command=command, arguments=[named]))
+
+    lenses = [lens("Fill body", "dice.fill"), lens("Check", "dice.check")]
+    if server.jobs.at(f"fill {document.uri} {kernel.name}") is not None:
+        lenses.append(lens("Stop filling", "dice.cancel"))
+    elif (state := kernel_state(server, snapshot, kernel)) is not None:
+        lenses.append(lens(state.label, "dice.check"))
+    return lenses

@@ -1,0 +1,385 @@
+"""The commands: fill a region, take or drop a candidate, check, stop, write a directive.
+
+Each takes one object. An edit leaves here only as a versioned `workspace/applyEdit` of text found in its place, and is
+believed only once the document says so: Neovim reports a stale edit that it skipped as applied.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import attrs
+from attrs import frozen
+from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
+
+from dice_lsp.hint import candidate_title
+from dice_lsp.jobs import Job, JobEnd
+from dice_lsp.pipeline import FillProgress
+from dice_lsp.process import ChildDied, ChildError
+from dice_lsp.records import Document, FillReport, KernelReport, Region
+from dice_lsp.server import fills, from_lsp, to_lsp
+from dice_lsp.server.directive_line import directive_line
+from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.on_save import start_check
+from dice_lsp.server.progress import WorkDone
+from dice_lsp.server.session import CLIENT_PATIENCE_S, DiceServer
+from dice_lsp.source.directives import insertion_point
+from dice_lsp.source.positions import LineIndex
+from dice_lsp.source.selection import body_region, region, relocate
+
+log = logging.getLogger(__name__)
+
+
+@frozen
+class FillArguments:
+    """A range of one version of a document, or a kernel whose body is meant."""
+
+    uri: str
+    version: int | None = None
+    range: types.Range | None = None
+    kernel: str | None = None
+    candidates: int | None = None
+
+
+@frozen
+class CandidateArguments:
+    fill: int
+    candidate: str
+
+
+@frozen
+class DiscardArguments:
+    """One fill, or every fill of a document."""
+
+    fill: int | None = None
+    uri: str | None = None
+
+
+@frozen
+class KernelArguments:
+    """One kernel of a document, or all of them."""
+
+    uri: str
+    kernel: str | None = None
+
+
+@frozen
+class CandidatesParams:
+    """Parameters of the request `dice/candidates`: one fill, or every fill on offer in a document."""
+
+    fill: int | None = None
+    uri: str | None = None
+
+
+@frozen
+class CandidatesRequest:
+    id: int | str
+    params: CandidatesParams
+    method: str = "dice/candidates"
+    jsonrpc: str = "2.0"
+
+
+def register(server: DiceServer) -> None:
+    @server.command("dice.fill")
+    async def fill(ls: DiceServer, arguments: FillArguments | None = None) -> dict[str, Any]:
+        return await _fill(ls, _given(arguments, "dice.fill"))
+
+    @server.command("dice.apply")
+    async def apply(ls: DiceServer, arguments: CandidateArguments | None = None) -> dict[str, Any]:
+        return await _apply(ls, _given(arguments, "dice.apply"))
+
+    @server.command("dice.discard")
+    async def discard(ls: DiceServer, arguments: DiscardArguments | None = None) -> dict[str, Any]:
+        return _discard(ls, _given(arguments, "dice.discard"))
+
+    @server.command("dice.check")
+    async def check(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
+        return await _check(ls, _given(arguments, "dice.check"))
+
+    @server.command("dice.cancel")
+    async def cancel(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
+        given = _given(arguments, "dice.cancel")
+        ended = ls.jobs.cancel(f"fill {given.uri} {given.kernel or ''}")
+        if given.kernel is None:
+            ended += ls.jobs.cancel(f"check {given.uri}")
+        return {"cancelled": ended}
+
+    @server.command("dice.writeDirective")
+    async def write_directive(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
+        return await _write_directive(ls, _given(arguments, "dice.writeDirective"))
+
+    server.protocol.request_types["dice/candidates"] = CandidatesRequest
+
+    @server.feature("dice/candidates")
+    async def candidates(params: CandidatesParams) -> list[dict[str, Any]]:
+        return _candidates(server, params)
+
+
+def _given(arguments: Any, command: str) -> Any:
+    if arguments is None:
+        raise JsonRpcInvalidParams(f"{command} needs one argument, an object; see the README's table of commands")
+    return arguments
+
+
+# Fill
+
+
+async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
+    snapshot = await server.documents.exact(given.uri)
+    if snapshot is None:
+        raise JsonRpcInvalidParams(f"{given.uri} is not open")
+    target = await _target(server, snapshot, given)
+    if isinstance(target, str):
+        server.show(target)
+        return to_lsp.fill_report(None, FillReport(None, (), target))
+    assert target.kernel is not None
+    number = server.results.put_fill(target, FillReport(None, (), None)).number
+    title = f"DICE: filling {target.kernel.name}"
+    place = f"fill {given.uri} {target.kernel.name}"
+
+    async with WorkDone(server, title, lambda: server.jobs.cancel(place)) as bar:
+        job = server.jobs.start(
+            place, lambda: _run_fill(server, number, target, snapshot.path, given.candidates, bar), queue="model"
+        )
+        server.filling.add(number)
+        job.on_end(lambda end: _fill_ended(server, number, end))
+        server.refresh()
+        server.tell_status()
+        report = await _until_end(job, number, server)
+        bar.end(_last_word(report))
+    return to_lsp.fill_report(number if report.candidates else None, report)
+
+
+async def _target(server: DiceServer, snapshot: Snapshot, given: FillArguments) -> Region | str:
+    """The region that is meant, in the present text; or one sentence that says why there is none."""
+    document = snapshot.document
+    if given.range is None:
+        kernel = snapshot.kernel(given.kernel) if given.kernel else None
+        if kernel is None:
+            return f"there is no kernel {given.kernel!r} in this file; give a range or the name of a kernel"
+        return await server.documents.in_thread(body_region, document, kernel)
+    if given.version is None or given.version == document.version:
+        start, end = from_lsp.span(snapshot.index, given.range, server.encoding)
+        return _in_kernel(await server.documents.in_thread(region, document, start, end))
+    # The selection was made in an earlier text: find the same words in the present one.
+    earlier = server.documents.at_version(given.uri, given.version)
+    if earlier is None:
+        return "the text has changed since it was selected; select again"
+    start, end = from_lsp.span(LineIndex(earlier.text), given.range, server.encoding)
+    meant = await server.documents.in_thread(region, earlier, start, end)
+    if isinstance(meant, str):
+        return meant
+    found = await server.documents.in_thread(relocate, meant, document.text)
+    if found is None:
+        return "the selected text has changed meanwhile; select again"
+    return _in_kernel(await server.documents.in_thread(region, document, *found))
+
+
+def _in_kernel(target: Region | str) -> Region | str:
+    if isinstance(target, Region) and target.kernel is None:
+        return "only kernels can be filled, not other device functions: select lines inside a kernel's body"
+    return target
+
+
+async def _run_fill(
+    server: DiceServer, number: int, target: Region, path: str, candidates: int | None, bar: WorkDone
+) -> FillReport:
+    def on_progress(progress: FillProgress) -> None:
+        bar.report(100 * progress.done // max(progress.total, 1), progress.message)
+        known = server.results.fill(number)
+        news = known is None or progress.report != known.report
+        if news and progress.report.candidates:
+            server.results.put_fill(target, progress.report, number)
+            server.refresh()
+            server.tell("dice/candidate", to_lsp.fill_report(number, progress.report) | {"uri": target.document.uri})
+
+    try:
+        report = await server.engine.fill(target, path, candidates=candidates, on_progress=on_progress)
+    except (ChildDied, ChildError, TimeoutError) as error:
+        kept = server.results.fill(number)
+        reason = f"the fill was not finished: {error}; try again"
+        report = FillReport(None, kept.report.candidates if kept else (), reason)
+    server.results.put_fill(target, report, number)
+    return report
+
+
+async def _until_end(job: Job[FillReport], number: int, server: DiceServer) -> FillReport:
+    """The report of a fill, however it ended. A request that is cancelled by its sender cancels the fill."""
+    try:
+        report = await job
+    except asyncio.CancelledError:
+        if job.end is None:
+            job.cancel()
+            raise
+        kept = server.results.fill(number)
+        report = FillReport(None, kept.report.candidates if kept else (), "cancelled")
+    except Exception as error:
+        log.exception("a fill failed")
+        report = FillReport(None, (), f"the fill failed: {error}; see the server's log")
+    if report.reason is not None and report.reason != "cancelled":
+        server.show(report.reason)
+    return report
+
+
+def _fill_ended(server: DiceServer, number: int, end: JobEnd) -> None:
+    server.filling.discard(number)
+    known = server.results.fill(number)
+    if known is not None and not known.report.candidates:
+        server.results.drop_fill(number)
+    log.info("fill %d ended: %s", number, end)
+    server.refresh()
+    server.tell_status()
+
+
+def _last_word(report: FillReport) -> str:
+    if report.candidates:
+        return candidate_title(report.candidates[0])
+    return report.reason or "no candidate"
+
+
+# Candidates
+
+
+async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any]:
+    fill = server.results.fill(given.fill)
+    candidate = None if fill is None else fill.candidate(given.candidate)
+    if fill is None or candidate is None:
+        return _not_applied(server, f"candidate {given.candidate} of fill {given.fill} is no longer there; fill again")
+    document = server.documents.present(fill.uri)
+    if document is None:
+        return _not_applied(server, "the file was closed; open it and fill again")
+    place = await server.documents.in_thread(fills.place_of, server, fill, document)
+    if place is None:
+        return _not_applied(server, "the text that was filled has changed; undo that or fill again")
+    text = to_lsp.like_document(candidate.candidate.text, document.text)
+    label = f"DICE candidate {candidate.label}"
+    refused = await _edit(server, document, place.start, place.end, text, label)
+    if refused is not None:
+        return _not_applied(server, refused)
+    present = server.documents.present(fill.uri)
+    if present is not None:
+        start, end = place.start, place.start + len(text)
+        server.taken[fill.number] = attrs.evolve(fill.region, document=present, start=start, end=end)
+        if fill.region.kernel is not None:
+            server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.name,)), "check after apply")
+    server.refresh()
+    return {"applied": True, "reason": None}
+
+
+def _not_applied(server: DiceServer, reason: str) -> dict[str, Any]:
+    server.show(f"Not applied: {reason}")
+    return {"applied": False, "reason": reason}
+
+
+async def _edit(server: DiceServer, document: Document, start: int, end: int, text: str, label: str) -> str | None:
+    """Replace `start:end` of exactly `document` in the client. Returns None once its text is what was meant, else why not."""
+    if not server.client.apply_edit:
+        return "this editor does not take edits from a server (workspace/applyEdit)"
+    index = await server.documents.in_thread(LineIndex, document.text)
+    edit = to_lsp.versioned_edit(document.uri, document.version, index, start, end, text, server.encoding)
+    meant = document.text[:start] + text + document.text[end:]
+    try:
+        answer = await asyncio.wait_for(
+            server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label)), CLIENT_PATIENCE_S
+        )
+    except Exception as error:
+        return f"the editor did not take the edit: {error}"
+    if not answer.applied:
+        return answer.failure_reason or "the editor refused the edit because the text has changed; try again"
+    present = await _after(server, document)
+    if present is None:
+        return "the file was closed"
+    if to_lsp.same_text(present.text, meant):
+        return None
+    return "the text changed at the same moment; look at it and try again"
+
+
+async def _after(server: DiceServer, document: Document) -> Document | None:
+    """The text once the client has told of a version after `document`; after a while, the text as it is."""
+    deadline = asyncio.get_running_loop().time() + CLIENT_PATIENCE_S
+    while (present := server.documents.present(document.uri)) is not None:
+        if present.version != document.version or asyncio.get_running_loop().time() > deadline:
+            return present
+        await asyncio.sleep(0.01)
+    return None
+
+
+def _discard(server: DiceServer, given: DiscardArguments) -> dict[str, Any]:
+    numbers = [fill.number for fill in server.results.fills(given.uri)] if given.uri else []
+    if given.fill is not None:
+        numbers.append(given.fill)
+    dropped = sum(fills.drop(server, number) for number in numbers if number not in server.filling)
+    server.refresh()
+    return {"discarded": dropped}
+
+
+def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict[str, Any]]:
+    """Every fill on offer with its place in the present text, what stands there, and the candidates' texts."""
+    found = []
+    uris = [params.uri] if params.uri is not None else server.documents.uris()
+    for uri in uris:
+        document = server.documents.present(uri)
+        if document is None:
+            continue
+        index = LineIndex(document.text)
+        for fill, place in fills.on_offer(server, document):
+            if params.fill is not None and fill.number != params.fill:
+                continue
+            wire = to_lsp.fill_report(fill.number, fill.report)
+            for item, report in zip(wire["candidates"], fill.report.candidates, strict=True):
+                item["title"] = candidate_title(report)
+                item["newText"] = to_lsp.like_document(report.candidate.text, document.text)
+            found.append(
+                wire
+                | {
+                    "uri": uri,
+                    "version": document.version,
+                    "range": to_lsp.range_of(index, place.start, place.end, server.encoding),
+                    "text": document.text[place.start : place.end],
+                    "kernel": fill.region.kernel.name if fill.region.kernel else None,
+                    "running": fill.number in server.filling,
+                }
+            )
+    return found
+
+
+# Check
+
+
+async def _check(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
+    if server.documents.present(given.uri) is None:
+        raise JsonRpcInvalidParams(f"{given.uri} is not open")
+    kernels = None if given.kernel is None else (given.kernel,)
+    async with WorkDone(server, "DICE: checking", lambda: server.jobs.cancel(f"check {given.uri}")) as bar:
+        job = await start_check(server, given.uri, kernels=kernels, asked=True)
+        reports: tuple[KernelReport, ...] = ()
+        if job is not None:
+            try:
+                reports = await job
+            except asyncio.CancelledError:
+                if job.end is None:
+                    job.cancel()
+                    raise
+        bar.end(f"{len(reports)} checked")
+    return {"kernels": [to_lsp.kernel_report(report) for report in reports]}
+
+
+# Directive
+
+
+async def _write_directive(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
+    """Write the launch as far as it is known above the kernel, for the user to complete."""
+    snapshot = await server.documents.exact(given.uri)
+    kernel = None if snapshot is None or given.kernel is None else snapshot.kernel(given.kernel)
+    if snapshot is None or kernel is None:
+        raise JsonRpcInvalidParams(f"there is no kernel {given.kernel!r} in {given.uri}")
+    report = server.results.report(given.uri, kernel.name)
+    document = snapshot.document
+    at, indent = insertion_point(document.text, kernel)
+    line = directive_line(kernel, None if report is None else report.spec)
+    text = to_lsp.like_document(f"{indent}{line}\n", document.text)
+    refused = await _edit(server, document, at, at, text, "DICE directive")
+    if refused is not None:
+        return _not_applied(server, refused)
+    return {"applied": True, "reason": None}

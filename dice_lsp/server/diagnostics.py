@@ -1,0 +1,118 @@
+"""Our diagnostics, and no others: directives that cannot be read, and the errors of our own compiles.
+
+C++ diagnostics are clangd's business. An error of a compile is shown only while its kernel's text is the one that was
+compiled; where lines above have moved it moves along, found by the text of its line.
+"""
+
+from collections.abc import Sequence
+
+from lsprotocol import types
+
+from dice_lsp.records import CompileFailed, KernelReport
+from dice_lsp.server import to_lsp
+from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.session import DiceServer
+
+SOURCE = "dice"
+LINES_SEARCHED = 2000
+_SEVERITIES = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "note": types.DiagnosticSeverity.Information,
+}
+
+
+def register(server: DiceServer) -> None:
+    server.on_snapshot.append(lambda old, new: publish(server, new.document.uri))
+
+
+def remember(server: DiceServer, snapshot: Snapshot, report: KernelReport) -> None:
+    """Keep the text of the lines that a report's compile errors are about, to find them again."""
+    if isinstance(report.build, CompileFailed):
+        key = (snapshot.document.uri, report.name, snapshot.keys.get(report.name, ""))
+        server.error_lines[key] = {message.line: _line(snapshot, message.line) for message in report.build.messages}
+
+
+def forget(server: DiceServer, uri: str) -> None:
+    """Take back everything about a document that was closed."""
+    for key in [key for key in server.error_lines if key[0] == uri]:
+        del server.error_lines[key]
+    if server.published.pop(uri, None):
+        server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+
+
+def publish(server: DiceServer, uri: str) -> None:
+    """Send what holds for the present text, if it differs from what the client has."""
+    snapshot = server.documents.last(uri)
+    if snapshot is None or not server.documents.is_current(snapshot):
+        return
+    diagnostics = (*_directive_problems(server, snapshot), *_compile_errors(server, snapshot))
+    if diagnostics == server.published.get(uri, ()):
+        return
+    server.published[uri] = diagnostics
+    server.text_document_publish_diagnostics(
+        types.PublishDiagnosticsParams(uri=uri, version=snapshot.document.version, diagnostics=list(diagnostics))
+    )
+
+
+def _directive_problems(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Diagnostic]:
+    return [
+        types.Diagnostic(
+            range=to_lsp.range_of(snapshot.index, problem.start, problem.end, server.encoding),
+            message=problem.message,
+            severity=types.DiagnosticSeverity.Error,
+            source=SOURCE,
+            code="directive",
+            data={"fix": problem.fix} if problem.fix is not None else None,
+        )
+        for problem in snapshot.problems
+    ]
+
+
+def _compile_errors(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Diagnostic]:
+    found: dict[tuple[int, int, str], types.Diagnostic] = {}
+    uri, index = snapshot.document.uri, snapshot.index
+    for kernel in snapshot.model.kernels:
+        key = snapshot.keys[kernel.name]
+        report = server.results.report(uri, kernel.name, key)
+        if report is None or not isinstance(report.build, CompileFailed):
+            continue
+        texts = server.error_lines.get((uri, kernel.name, key), {})
+        for message in report.build.messages:
+            line = _find_line(snapshot, kernel.line + message.line - report.line, texts.get(message.line))
+            if line is None:
+                continue
+            start = min(index.line_start(line) + message.column, index.line_end(line))
+            # Two kernels that use the same broken helper report the same error: it is shown once.
+            found.setdefault(
+                (line, message.column, message.text),
+                types.Diagnostic(
+                    range=to_lsp.range_of(index, start, _word_end(snapshot, start), server.encoding),
+                    message=message.text,
+                    severity=_SEVERITIES.get(message.severity, types.DiagnosticSeverity.Error),
+                    source=SOURCE,
+                    code="compile",
+                ),
+            )
+    return [found[place] for place in sorted(found)]
+
+
+def _find_line(snapshot: Snapshot, expected: int, text: str | None) -> int | None:
+    """The line nearest to `expected` with exactly this text."""
+    for distance in range(LINES_SEARCHED):
+        for line in (expected - distance, expected + distance):
+            if 0 <= line < snapshot.index.line_count and _line(snapshot, line) == text:
+                return line
+    return None
+
+
+def _line(snapshot: Snapshot, line: int) -> str:
+    return snapshot.document.text[snapshot.index.line_start(line) : snapshot.index.line_end(line)]
+
+
+def _word_end(snapshot: Snapshot, start: int) -> int:
+    text, limit = snapshot.document.text, snapshot.index.line_end(snapshot.index.line_of(start))
+    end = start
+    while end < limit and (text[end].isalnum() or text[end] == "_"):
+        end += 1
+    return end if end > start else min(start + 1, limit)

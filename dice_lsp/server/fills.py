@@ -1,0 +1,46 @@
+"""Where the candidates of a fill belong in the present text."""
+
+from attrs import frozen
+
+from dice_lsp.jobs import Fill
+from dice_lsp.records import Document
+from dice_lsp.server.session import DiceServer
+from dice_lsp.source.selection import relocate
+
+
+@frozen
+class Place:
+    """`start:end` of the present text, which a candidate would replace."""
+
+    start: int
+    end: int
+    taken: bool
+    """A candidate of this fill stands there already, so another one would replace that."""
+
+
+def place_of(server: DiceServer, fill: Fill, document: Document) -> Place | None:
+    """The place of a fill's candidates, or None when the text that they were made for is no longer there.
+
+    That text is the region's own, or the candidate that the user took. Anything else was typed by the user since, and
+    is not ours to replace.
+    """
+    # The taken text first: where the region was empty, its own place would still be found, in front of that text.
+    for region, taken in ((server.taken.get(fill.number), True), (fill.region, False)):
+        if region is None:
+            continue
+        found = relocate(region, document.text)
+        if found is not None:
+            return Place(*found, taken)
+    return None
+
+
+def on_offer(server: DiceServer, document: Document) -> list[tuple[Fill, Place]]:
+    """The fills of a document that have a place in its present text, newest first."""
+    fills = ((fill, place_of(server, fill, document)) for fill in server.results.fills(document.uri))
+    return [(fill, place) for fill, place in fills if place is not None]
+
+
+def drop(server: DiceServer, number: int) -> bool:
+    """Forget a fill's candidates."""
+    server.taken.pop(number, None)
+    return server.results.drop_fill(number)

@@ -1,0 +1,54 @@
+"""Hover on a kernel's name or signature shows all evidence; on the first line of a region, its candidates."""
+
+import attrs
+from lsprotocol import types
+
+from dice_lsp.hint import evidence_table, fill_table, kernel_hint
+from dice_lsp.server import from_lsp, to_lsp
+from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.fills import on_offer
+from dice_lsp.server.session import DiceServer
+
+PATIENCE_S = 0.03
+
+
+def register(server: DiceServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    async def hover(params: types.HoverParams) -> types.Hover | None:
+        snapshot = await server.documents.fresh(params.text_document.uri, PATIENCE_S)
+        if snapshot is None:
+            return None
+        at = from_lsp.offset(snapshot.index, params.position, server.encoding)
+        found = _kernel_text(server, snapshot, at) or _fill_text(server, snapshot, at)
+        if found is None:
+            return None
+        text, start, end = found
+        kind = types.MarkupKind.Markdown if server.client.markdown_hover else types.MarkupKind.PlainText
+        return types.Hover(
+            contents=types.MarkupContent(kind, text),
+            range=to_lsp.range_of(snapshot.index, start, end, server.encoding),
+        )
+
+
+def _kernel_text(server: DiceServer, snapshot: Snapshot, at: int) -> tuple[str, int, int] | None:
+    kernel = snapshot.kernel_at(at, at)
+    if kernel is None or at >= kernel.body_start:
+        return None
+    early = server.checking.get(snapshot.document.uri, {}).get(kernel.name)
+    found = server.report(snapshot, kernel.name)
+    if early is not None:
+        text = "Still being checked.\n\n" + evidence_table(early)
+    elif found is None:
+        text = f"**{kernel.name}**\n\nNot checked yet: save the file or run `dice.check`"
+    else:
+        report, stale = found
+        report = attrs.evolve(report, line=kernel.line)
+        text = kernel_hint(report, stale=True).tooltip if stale else evidence_table(report)
+    return text, kernel.start, kernel.body_start
+
+
+def _fill_text(server: DiceServer, snapshot: Snapshot, at: int) -> tuple[str, int, int] | None:
+    for fill, place in on_offer(server, snapshot.document):
+        if place.start <= at <= place.end and not place.taken:
+            return fill_table(fill.report), place.start, place.end
+    return None

@@ -1,0 +1,86 @@
+"""Checks: what a file's kernels are worth, on save, on open, after a fill was accepted, and when asked for.
+
+Only kernels whose text has no report yet are checked, so saving an unchanged file costs nothing. A new check of a
+document takes over what the one before it had still to do.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from lsprotocol import types
+
+from dice_lsp.jobs import Job
+from dice_lsp.process import ChildDied, ChildError
+from dice_lsp.records import KernelReport
+from dice_lsp.server import diagnostics
+from dice_lsp.server.session import DiceServer
+
+log = logging.getLogger(__name__)
+MAX_KERNELS_UNASKED = 64
+"""A file with more kernels than this is checked only as far on open and save; `dice.check` takes all."""
+
+
+def register(server: DiceServer) -> None:
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE, types.SaveOptions(include_text=False))
+    async def did_save(params: types.DidSaveTextDocumentParams) -> None:
+        if server.settings.check_on_save:
+            await start_check(server, params.text_document.uri)
+
+
+async def start_check(
+    server: DiceServer, uri: str, *, kernels: Sequence[str] | None = None, asked: bool = False
+) -> Job[tuple[KernelReport, ...]] | None:
+    """Check the kernels of a document, or those named. `asked`: by the user, so all of them and even those with a report.
+
+    Returns None when there is nothing to check.
+    """
+    snapshot = await server.documents.exact(uri)
+    if snapshot is None:
+        return None
+    chosen = [kernel.name for kernel in snapshot.model.kernels if kernels is None or kernel.name in kernels]
+    if not asked:
+        chosen = [name for name in chosen if server.results.report(uri, name, snapshot.keys[name]) is None]
+        chosen = chosen[:MAX_KERNELS_UNASKED]
+    left = [name for name in server.checking.get(uri, {}) if snapshot.kernel(name) is not None]
+    names = list(dict.fromkeys([*left, *chosen]))
+    if not names:
+        return None
+    pending: dict[str, KernelReport | None] = dict.fromkeys(names)
+    server.checking[uri] = pending
+    server.refresh()
+    server.tell_status()
+    job = server.jobs.start(f"check {uri}", lambda: _check(server, uri, pending), queue="judge")
+
+    def ended(_: object) -> None:
+        if server.checking.get(uri) is pending:
+            del server.checking[uri]
+        server.refresh()
+        server.tell_status()
+
+    job.on_end(ended)
+    return job
+
+
+async def _check(server: DiceServer, uri: str, pending: dict[str, KernelReport | None]) -> tuple[KernelReport, ...]:
+    snapshot = await server.documents.exact(uri)
+    if snapshot is None:
+        return ()
+
+    def on_report(report: KernelReport, final: bool) -> None:
+        if final:
+            pending.pop(report.name, None)
+            server.results.put_report(uri, report, snapshot.keys.get(report.name))
+            diagnostics.remember(server, snapshot, report)
+            diagnostics.publish(server, uri)
+        elif report.name in pending:
+            pending[report.name] = report
+        server.refresh()
+
+    try:
+        return await server.engine.check(snapshot.document, snapshot.path, kernels=tuple(pending), on_report=on_report)
+    except asyncio.CancelledError:
+        raise
+    except (ChildDied, ChildError, TimeoutError) as error:
+        server.show(f"The check was not finished: {error}; save to try again")
+        return ()

@@ -1,0 +1,193 @@
+"""What the features of one session share. A feature imports this file and the two translators, never another feature's insides."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from attrs import frozen
+from lsprotocol import types
+
+from dice_lsp import __version__
+from dice_lsp.config import Settings
+from dice_lsp.jobs import Jobs, Results
+from dice_lsp.pipeline import Engine, OnFillProgress, OnReport
+from dice_lsp.records import Document, FillReport, KernelReport, Region
+from dice_lsp.server.documents import Documents, Snapshot
+from dice_lsp.server.patched_pygls import Server
+from dice_lsp.source.positions import Encoding
+
+log = logging.getLogger(__name__)
+REFRESH_INTERVAL_S = 0.1
+"""Hints are asked for again at most this often: candidates come in bursts."""
+CLIENT_PATIENCE_S = 5.0
+"""How long an answer of the client is waited for."""
+
+
+@frozen
+class ClientSupport:
+    """What the client said it can do, as far as that changes what we send."""
+
+    apply_edit: bool = False
+    work_done_progress: bool = False
+    configuration: bool = False
+    configuration_registration: bool = False
+    inlay_hints: bool = False
+    inlay_hint_refresh: bool = False
+    code_lenses: bool = False
+    code_lens_refresh: bool = False
+    llm_tag: bool = False
+    disabled_actions: bool = False
+    markdown_hover: bool = False
+    dice_notifications: bool = False
+    """`experimental: {dice: true}`: the client has handlers for `dice/status` and `dice/candidate`."""
+
+    @classmethod
+    def of(cls, capabilities: types.ClientCapabilities) -> "ClientSupport":
+        workspace = capabilities.workspace or types.WorkspaceClientCapabilities()
+        text = capabilities.text_document or types.TextDocumentClientCapabilities()
+        window = capabilities.window or types.WindowClientCapabilities()
+        action = text.code_action or types.CodeActionClientCapabilities()
+        hover_formats = (text.hover.content_format if text.hover else None) or ()
+        changed = workspace.did_change_configuration
+        experimental = capabilities.experimental
+        dice = experimental.get("dice") if isinstance(experimental, dict) else getattr(experimental, "dice", None)
+        return cls(
+            apply_edit=bool(workspace.apply_edit),
+            work_done_progress=bool(window.work_done_progress),
+            configuration=bool(workspace.configuration),
+            configuration_registration=bool(changed and changed.dynamic_registration),
+            inlay_hints=text.inlay_hint is not None,
+            inlay_hint_refresh=bool(workspace.inlay_hint and workspace.inlay_hint.refresh_support),
+            code_lenses=text.code_lens is not None,
+            code_lens_refresh=bool(workspace.code_lens and workspace.code_lens.refresh_support),
+            llm_tag=bool(action.tag_support and types.CodeActionTag.LlmGenerated in action.tag_support.value_set),
+            disabled_actions=bool(action.disabled_support),
+            markdown_hover=types.MarkupKind.Markdown in hover_formats,
+            dice_notifications=dice is True,
+        )
+
+
+class EngineLike(Protocol):
+    """What the server needs of `pipeline.Engine`."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def fill(
+        self, region: Region, path: str, *, candidates: int | None = None, on_progress: OnFillProgress | None = None
+    ) -> FillReport: ...
+
+    async def check(
+        self,
+        document: Document,
+        path: str,
+        *,
+        kernels: Sequence[str] | None = None,
+        on_report: OnReport | None = None,
+    ) -> tuple[KernelReport, ...]: ...
+
+
+class DiceServer(Server):
+    """One editor's session."""
+
+    def __init__(self, settings: Settings, make_engine: Callable[[Settings], EngineLike] = Engine) -> None:
+        super().__init__("dice-lsp", __version__)
+        self.make_engine = make_engine
+        self.settings = settings
+        self.engine: EngineLike = make_engine(settings)
+        self.client = ClientSupport()
+        self.jobs = Jobs()
+        self.results = Results()
+        self.documents = Documents(self._read, lambda: self.settings)
+        self.checking: dict[str, dict[str, KernelReport | None]] = {}
+        """URI -> kernels being checked -> what is known of them so far."""
+        self.filling: set[int] = set()
+        """Numbers of the fills that still run."""
+        self.taken: dict[int, Region] = {}
+        """Number of a fill -> the place of its candidate that the user took, as it stands in the text after that."""
+        self.published: dict[str, tuple[types.Diagnostic, ...]] = {}
+        """URI -> the diagnostics that the client has."""
+        self.error_lines: dict[tuple[str, str, str], Mapping[int, str]] = {}
+        """(URI, kernel, key) -> the text of each line that the compile errors of that report are about."""
+        self.on_snapshot: list[Callable[[Snapshot | None, Snapshot], None]] = []
+        """Features that follow the text."""
+        self.ready = asyncio.Event()
+        """Set once the settings are known."""
+        self.complaints_waiting: Sequence[str] = ()
+        """About the initialization options, to be shown once the client may be spoken to."""
+        self._complaints_shown: set[str] = set()
+        self._refresh_wanted = False
+        self._refreshing = False
+
+    @property
+    def encoding(self) -> Encoding:
+        agreed = self.workspace.position_encoding
+        return {"utf-8": "utf-8", "utf-32": "utf-32"}.get(str(getattr(agreed, "value", agreed)), "utf-16")  # type: ignore[return-value]
+
+    def _read(self, old: Snapshot | None, new: Snapshot) -> None:
+        for follow in self.on_snapshot:
+            try:
+                follow(old, new)
+            except Exception:
+                log.exception("%s failed", follow)
+
+    # Reports
+
+    def report(self, snapshot: Snapshot, kernel: str) -> tuple[KernelReport, bool] | None:
+        """The report to show for a kernel of this text, and whether it is stale."""
+        uri, key = snapshot.document.uri, snapshot.keys.get(kernel)
+        current = self.results.report(uri, kernel, key)
+        if current is not None:
+            return current, False
+        last = self.results.report(uri, kernel)
+        return None if last is None else (last, True)
+
+    # Messages to the user
+
+    def show(self, message: str, kind: types.MessageType = types.MessageType.Warning) -> None:
+        """One sentence for the user, only about something they asked for."""
+        self.window_show_message(types.ShowMessageParams(kind, message))
+
+    def complain(self, sentences: Sequence[str]) -> None:
+        """Name the settings that were not taken, each only once a session."""
+        new = [sentence for sentence in sentences if sentence not in self._complaints_shown]
+        self._complaints_shown.update(new)
+        for sentence in new:
+            self.show(sentence)
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Our own notification, for clients that asked for those."""
+        if self.client.dice_notifications:
+            self.protocol.notify(method, params)
+
+    def tell_status(self) -> None:
+        checking = sum(len(kernels) for kernels in self.checking.values())
+        state = "filling" if self.filling else "checking" if checking else "idle"
+        self.tell("dice/status", {"state": state, "fills": len(self.filling), "checks": checking})
+
+    def refresh(self) -> None:
+        """Have the client ask for hints and lenses again, soon."""
+        self._refresh_wanted = True
+        if not self._refreshing and (self.client.inlay_hint_refresh or self.client.code_lens_refresh):
+            self._refreshing = True
+            self.spawn(self._refresh(), "refresh")
+
+    async def _refresh(self) -> None:
+        try:
+            while self._refresh_wanted:
+                self._refresh_wanted = False
+                asked = []
+                if self.client.inlay_hint_refresh:
+                    asked.append(self.workspace_inlay_hint_refresh_async(None))
+                if self.client.code_lens_refresh and self.settings.code_lens:
+                    asked.append(self.workspace_code_lens_refresh_async(None))
+                for answer in await asyncio.gather(
+                    *(asyncio.wait_for(future, CLIENT_PATIENCE_S) for future in asked), return_exceptions=True
+                ):
+                    if isinstance(answer, Exception):
+                        log.info("the client did not refresh: %r", answer)
+                await asyncio.sleep(REFRESH_INTERVAL_S)
+        finally:
+            self._refreshing = False
