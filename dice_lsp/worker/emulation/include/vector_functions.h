@@ -1,0 +1,1 @@
+// Everything is in emulation.h, which stands before every text.

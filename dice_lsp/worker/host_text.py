@@ -1,0 +1,451 @@
+"""Device text as the host's C++ compiler can take it: a light, lexical rewriting that keeps every line where it is.
+
+A macro can make most of CUDA's words plain C++, but not all: a variable marked `__device__` has to go to a section that
+is not poisoned, `extern __shared__` arrays become pointers, and the bodies of functions that the kernel never reaches
+are emptied, because they may hold what no host compiler reads (inline PTX).
+"""
+
+import bisect
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from attrs import field, frozen
+
+from dice_lsp.source.tokens import Kind, lex
+from dice_lsp.worker.launch import Source
+
+MAIN = "text/a/b/c/kernel.cu.cpp"
+FILE_NAME = "kernel.cu"
+_STAGED = "text/include"
+_MAX_HEADERS = 64
+_MAX_HEADER_BYTES = 1 << 20
+
+
+class Unsupported(Exception):
+    """The text needs something the emulation does not have; the message is one phrase for the user."""
+
+
+@frozen
+class HostText:
+    """What to compile."""
+
+    files: dict[str, str]
+    """Path below the folder of the build -> content; `MAIN` is compiled, `text/include` is searched first."""
+    main: str
+    vectors: bool
+    """The code uses vector types or casts of pointers, so buffers must be aligned as on a GPU (16 bytes)."""
+    shared_arrays: frozenset[str]
+    """Names of static shared arrays, to tell an overrun of one from that of a local array."""
+    dropped: tuple[str, ...] = ()
+    """Includes that were taken out because the host has nothing in their place."""
+    notes: tuple[str, ...] = ()
+
+
+@frozen
+class _Function:
+    name: str
+    header: int
+    open: int
+    close: int
+    kernel: bool = False
+
+
+@frozen
+class _Masked:
+    """A text and the same text with comments, strings and directives blanked, offsets kept."""
+
+    text: str
+    code: str
+    functions: tuple[_Function, ...]
+    directives: tuple[tuple[int, int], ...]
+    starts: tuple[int, ...] = field()
+
+    def inside(self, offset: int) -> _Function | None:
+        at = bisect.bisect_right(self.starts, offset) - 1
+        if at >= 0 and self.functions[at].open < offset <= self.functions[at].close:
+            return self.functions[at]
+        return None
+
+
+_UNSUPPORTED = (
+    (r"\b(?:asm|__asm|__asm__)\b", "inline PTX is"),
+    (r"\b(?:wmma|nvcuda|mma_sync|load_matrix_sync|ldmatrix)\b", "tensor core operations (wmma, mma) are"),
+    (r"\b(?:tex[123]D\w*|tex1Dfetch|texCubemap\w*|surf[123]D\w*|cudaTextureObject_t|cudaSurfaceObject_t|texture)\b",
+     "textures and surfaces are"),
+    (r"\b(?:memcpy_async|__pipeline_\w+|cp_async\w*|make_pipeline|cuda_pipeline|wait_prior)\b|\bcuda\s*::\s*(?:pipeline|barrier|memcpy_async|ptx)\b",
+     "asynchronous copies (cp.async, TMA, cuda::pipeline) are"),
+    (r"\b(?:this_cluster|cluster_group|__cluster_dims__|__clusterDim\w*|cluster_sync)\b", "thread block clusters are"),
+    (r"<[ \t]*<[ \t]*<", "dynamic parallelism is"),
+    (r"\b(?:cudaDeviceSynchronize|cudaLaunchKernel\w*|cudaGraphLaunch)\b", "dynamic parallelism is"),
+    (r"\b(?:cub|thrust|cute|cutlass)\s*::", "CUB, Thrust and CUTLASS are"),
+    (r"\bcuda\s*::\s*(?:std|atomic\w*|ptx|device)\b", "libcu++ is"),
+    (r"\b(?:curand\w*|cublas\w*)\b", "device libraries such as cuRAND are"),
+    (r"\b(?:this_grid\s*\(\s*\)\s*\.\s*sync|this_multi_grid|multi_grid_group)\b", "grid-wide synchronisation is"),
+    (r"\bstatic\s+(?!const\b|constexpr\b|__shared__\b)\w[\w:<>, ]*[\w>]\s*(?:=|;|\[)", "static variables in device functions are"),
+    (r"\b(?:__GNUC__|__GNUG__|__clang__|__VERSION__|__OPTIMIZE__|__GLIBC\w*|__ELF__|__PIC__|__SANITIZE\w*|__builtin_return_address|"
+     r"__builtin_ia32\w*|__builtin_alloca\w*|__attribute__|syscall)\b", "code that looks at the host's compiler is"),
+)  # fmt: skip
+_UNSUPPORTED_PATTERNS = tuple((re.compile(pattern), words) for pattern, words in _UNSUPPORTED)
+_OWN_NAMES = re.compile(r"\bdice_emu\w*|\bDICE_EMU\w*")
+_UNSUPPORTED_HEADERS = re.compile(
+    r"^(?:cub/|thrust/|cute/|cutlass/|cuda/|mma\.h|cuda_fp8|cuda_fp6|cuda_fp4|cuda_pipeline|cooperative_groups/memcpy_async|"
+    r"curand|cublas|cudnn|cufft|nvtx|crt/|texture_|surface_|cooperative_groups/details|cudaTypedefs|cuda_awbarrier)"
+)
+_VECTORS = re.compile(
+    r"\b(?:u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|__nv_bfloat16)[248]\b|\breinterpret_cast\b|"
+    r"\(\s*(?:const\s+)?\w+\s*\*\s*\)"
+)
+_DOUBLE_HINDRANCES = re.compile(
+    r"\b(?:float[1234]|make_float[1234]|(?:__)?half2?|__nv_bfloat16\w*|nv_bfloat16\w*|__\w*(?:float_as_|as_float)\w*|"
+    r"reinterpret_cast|atomicCAS|__float2half\w*|memcpy)\b"
+)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<open>[<"])(?P<name>[^>"\n]+)[>"]')
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_EDGE = re.compile(r"[;{}]")
+_BRACE = re.compile(r"[{}]")
+_EXTERN_SHARED = re.compile(r"\bextern\b[^;{}]*?\b__shared__\b[^;{}]*;|\b__shared__\s+extern\b[^;{}]*;")
+_ATTRIBUTE_WORDS = frozenset(
+    ("__align__", "__launch_bounds__", "__attribute__", "alignas", "decltype", "__declspec", "noexcept", "requires",
+     "__builtin_align__", "__maxnreg__", "__cluster_dims__", "__block_size__", "explicit", "throw")
+)  # fmt: skip
+_QUALIFIER = re.compile(r"\b(?:__device__|__constant__|__managed__)\b")
+_FLOAT_LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?[fF]\b")
+
+
+def prepare_text(source: Source) -> HostText:
+    """The files to compile for a kernel or a reference function. Raises `Unsupported` for what cannot be emulated."""
+    masked = _mask(source.device_text)
+    if _OWN_NAMES.search(masked.code) or any(_OWN_NAMES.search(masked.text, *span) for span in masked.directives):
+        raise Unsupported("names that begin with dice_emu belong to the host emulation")
+    wanted = source.function.split("<")[0].split("::")[-1].strip() if source.function else source.kernel.name
+    reached = _reach(masked, wanted)
+    reached_text = _reached_text(masked, reached)
+    if source.function is None:
+        for pattern, words in _UNSUPPORTED_PATTERNS:
+            if pattern.search(reached_text):
+                raise Unsupported(f"{words} not supported on the host")
+    if source.fp64:
+        found = _DOUBLE_HINDRANCES.search(reached_text)
+        if found:
+            raise Unsupported(f"double precision is not supported for code with {found.group()}")
+    files: dict[str, str] = {}
+    dropped: list[str] = []
+    _stage_headers(source, masked, Path(source.path).parent, PurePosixPath(MAIN).parent, files, dropped, source.fp64)
+    body = _rewrite(masked, keep=reached, fp64=source.fp64, dropped=dropped)
+    files[MAIN] = _prologue(source) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source)
+    shared = frozenset(
+        name
+        for statement in re.finditer(r"\b__shared__\b([^;{}]*)", masked.code)
+        for name in re.findall(r"(\w+)\s*\[", statement[1])
+    )
+    return HostText(
+        files, MAIN, bool(_VECTORS.search(reached_text)), shared, tuple(dict.fromkeys(dropped)), _notes(masked, reached_text)
+    )  # fmt: skip
+
+
+def _prologue(source: Source) -> str:
+    lines = []
+    if source.function is not None:
+        # The slice keeps no host headers, and a reference function may use the standard library's everyday parts.
+        lines += [f"#include <{name}>" for name in ("algorithm", "array", "cmath", "cstdint", "cstdio", "cstdlib", "cstring",
+                                                     "functional", "limits", "numeric", "random", "vector")]  # fmt: skip
+    else:
+        arch = re.search(r"\d+", source.compiled.arch if source.compiled else "")
+        lines += [
+            f"#define __CUDA_ARCH__ {int(arch.group()) * 10 if arch else 900}",
+            "#define __CUDACC_RTC__ 1",
+            "#define printf dice_emu_printf",
+        ]
+    lines += ["#define __CUDACC__ 1", "#define __NVCC__ 1"]
+    if source.fp64:
+        lines.append('#include "double.h"')
+    flags = iter(source.flags)
+    for flag in flags:
+        word = next(flags, "") if flag in ("-D", "--define-macro") else flag[2:] if flag.startswith("-D") else ""
+        name, _, value = word.partition("=")
+        if re.fullmatch(r"[A-Za-z_]\w*(?:\([\w, ]*\))?", name) and "\n" not in value:
+            lines.append(f"#define {name} {value if '=' in word else '1'}")
+    return "\n".join(lines) + "\n"
+
+
+def _epilogue(source: Source) -> str:
+    if source.function is not None:
+        name, end = source.function, "__bss_start"
+    else:
+        name, end = source.kernel.qualified_name, "_end"
+        values = []
+        for parameter in source.kernel.template:
+            if parameter not in source.template:
+                break
+            values.append(source.template[parameter])
+        if source.kernel.template:
+            name += f"<{', '.join(values)}>"
+    return f'\n#line 1 "entry"\nDICE_EMU_MODULE({end}, &{name})\n'
+
+
+def _notes(masked: _Masked, reached_text: str) -> tuple[str, ...]:
+    notes = []
+    if re.search(r"\bprintf\s*\(", reached_text):
+        notes.append("what the kernel prints is dropped")
+    for match in re.finditer(r"\b__constant__\b([^;={}]*);", masked.code):
+        names = re.findall(r"[A-Za-z_]\w*", re.sub(r"\[[^\]]*\]", "", match[1]))
+        if names and re.search(rf"\b{names[-1]}\b", reached_text):
+            notes.append(f"constant memory {names[-1]} is zero, because no host code is run to set it")
+    return tuple(notes)
+
+
+def include_names(text: str) -> list[tuple[str, bool, int, int]]:
+    """Includes of a text: name, whether quoted, start and end of the directive."""
+    return [
+        (m["name"].strip(), m["open"] == '"', token.start, token.end)
+        for token in lex(text)
+        if token.kind is Kind.DIRECTIVE and (m := _INCLUDE.match(text[token.start : token.end]))
+    ]
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\r\n]", " ", text)
+
+
+def _mask(text: str) -> _Masked:
+    parts: list[str] = []
+    directives: list[tuple[int, int]] = []
+    for token in lex(text):
+        piece = text[token.start : token.end]
+        if token.kind is Kind.DIRECTIVE:
+            directives.append((token.start, token.end))
+        keep = token.kind not in (Kind.DIRECTIVE, Kind.COMMENT, Kind.STRING, Kind.CHARACTER)
+        parts.append(piece if keep else _blank(piece))
+    code = "".join(parts)
+    functions = tuple(_functions(code))
+    return _Masked(text, code, functions, tuple(directives), tuple(f.open for f in functions))
+
+
+def _functions(code: str) -> Iterator[_Function]:
+    """Functions with a body, outermost only, wherever they stand (namespaces and classes included)."""
+    position = 0
+    while match := _EDGE.search(code, position):
+        at = match.start()
+        head = code[position:at]
+        position = at + 1
+        if match.group() != "{":
+            continue
+        name = _function_name(head)
+        if name is not None:
+            close = _closing(code, at)
+            yield _Function(name[0], at - len(head) + name[1], at, close, "__global__" in head)
+            position = close + 1
+
+
+def _closing(code: str, at: int) -> int:
+    depth = 0
+    for match in _BRACE.finditer(code, at):
+        depth += 1 if match.group() == "{" else -1
+        if depth == 0:
+            return match.start()
+    return len(code) - 1
+
+
+def _function_name(head: str) -> tuple[str, int] | None:
+    """The name that stands before a parameter list, and its offset; None when `{` does not open a function's body."""
+    if re.match(
+        r"\s*(?:template\s*<[^{}]*>\s*)?(?:struct|class|union|enum|namespace)\b(?![^(]*\))", head
+    ) and "(" not in re.sub(r"\b(?:alignas|__align__|__attribute__)\s*\([^{}]*?\)", "", head):
+        return None
+    depth, position, last = 0, 0, None
+    for match in re.finditer(r"[A-Za-z_]\w*|[()=]", head):
+        word = match.group()
+        if word == "(":
+            if depth == 0 and last is not None and last.group() not in _ATTRIBUTE_WORDS:
+                return (last.group(), last.start())
+            depth += 1
+        elif word == ")":
+            depth -= 1
+        elif word == "=":
+            if depth == 0 and "template" not in head[:position]:
+                return None
+        elif depth == 0:
+            last = match
+        position = match.end()
+    return None
+
+
+def _reach(masked: _Masked, name: str) -> frozenset[int]:
+    """Indices of the functions that `name` may call, by the identifiers that its text and the text around hold."""
+    by_name: dict[str, list[int]] = {}
+    for index, function in enumerate(masked.functions):
+        by_name.setdefault(function.name, []).append(index)
+    macros: dict[str, str] = {}
+    for start, end in masked.directives:
+        define = re.match(r"\s*#\s*define\s+(\w+)([\s\S]*)", masked.text[start:end])
+        if define:
+            macros[define[1]] = macros.get(define[1], "") + define[2]
+    outside = list(masked.code)
+    for function in masked.functions:
+        for at in (range(function.header, function.header + len(function.name)), range(function.open, function.close)):
+            for i in at:
+                outside[i] = " "
+    todo = set(_NAME.findall("".join(outside))) | {name, "operator"}
+    seen: set[str] = set()
+    reached: set[int] = set()
+    while todo:
+        word = todo.pop()
+        if word in seen:
+            continue
+        seen.add(word)
+        if word in macros:
+            todo |= set(_NAME.findall(macros[word])) - seen
+        for index in by_name.get(word, ()):
+            function = masked.functions[index]
+            if function.kernel and word != name:
+                continue
+            reached.add(index)
+            todo |= set(_NAME.findall(masked.code[function.open : function.close])) - seen
+    return frozenset(reached)
+
+
+def _reached_text(masked: _Masked, reached: frozenset[int]) -> str:
+    bodies = [masked.code[masked.functions[i].header : masked.functions[i].close + 1] for i in sorted(reached)]
+    text = "\n".join(bodies)
+    names = set(_NAME.findall(text))
+    used = []
+    for start, end in masked.directives:
+        define = re.match(r"\s*#\s*define\s+(\w+)", masked.text[start:end])
+        inside = masked.inside(start)
+        if (define and define[1] in names) or (inside is not None and masked.functions.index(inside) in reached):
+            used.append(re.sub(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*', "", masked.text[start:end]))
+    return text + "\n" + "\n".join(used)
+
+
+def _declares_variable(code: str, at: int) -> int | None:
+    """Where the declarator of a qualified variable ends, or None if the qualifier belongs to a function."""
+    depth, angle = 0, 0
+    last = ""
+    for match in re.compile(r"[A-Za-z_]\w*|[()<>;={\[]").finditer(code, at):
+        word = match.group()
+        if word == "operator" and depth == 0:
+            return None
+        if word == "(":
+            if depth == 0 and angle == 0 and last not in _ATTRIBUTE_WORDS:
+                return None
+            depth += 1
+        elif word == ")":
+            depth -= 1
+        elif word == "<":
+            angle += 1
+        elif word == ">":
+            angle -= 1
+        elif word in ";={[":
+            if depth == 0 and angle <= 0:
+                return match.start()
+        last = word
+    return None
+
+
+def _rewrite(masked: _Masked, keep: frozenset[int] | None, fp64: bool, dropped: list[str]) -> str:
+    code, text = masked.code, masked.text
+    edits: list[tuple[int, int, str]] = []
+    emptied: list[tuple[int, int]] = []
+    if keep is not None:
+        for index, function in enumerate(masked.functions):
+            if index not in keep and function.close > function.open + 1:
+                emptied.append((function.open + 1, function.close))
+                edits.append((function.open + 1, function.close, _blank(text[function.open + 1 : function.close])))
+
+    def free(start: int, end: int) -> bool:
+        return not any(a <= start < b for a, b in emptied)
+
+    for match in _EXTERN_SHARED.finditer(code):
+        if free(*match.span()):
+            edits.append((*match.span(), _dynamic_shared(match.group(), masked.inside(match.start()) is not None)))
+    for match in _QUALIFIER.finditer(code):
+        if masked.inside(match.start()) is not None:
+            continue
+        end = _declares_variable(code, match.end())
+        if end is None:
+            continue
+        begin = max(code.rfind(c, 0, match.start()) for c in ";{}") + 1
+        statement = code[begin:end]
+        if re.search(r"\bextern\b", statement):
+            edits.append((*match.span(), ""))
+            continue
+        constant = re.search(r"\b(?:const|constexpr)\b", statement)
+        edits.append((*match.span(), "DICE_EMU_DEVICE_CONSTANT" if constant else "DICE_EMU_DEVICE_VARIABLE"))
+    for match in re.finditer(r"\b__noinline__\b", code):
+        if free(*match.span()):
+            edits.append((*match.span(), ""))
+    for name, _, start, end in include_names(text):
+        if _UNSUPPORTED_HEADERS.match(name):
+            dropped.append(name)
+            edits.append((start, end, _blank(text[start:end])))
+    if fp64:
+        for token in lex(text):
+            if (
+                token.kind is Kind.NUMBER
+                and _FLOAT_LITERAL.fullmatch(text, token.start, token.end)
+                and free(token.start, token.end)
+            ):
+                edits.append((token.start, token.end, f"double({text[token.start : token.end]})"))
+            elif token.kind is Kind.DIRECTIVE and re.match(r"\s*#\s*define\b", text[token.start : token.end]):
+                new = _FLOAT_LITERAL.sub(lambda m: f"double({m.group()})", text[token.start : token.end])
+                edits.append((token.start, token.end, new))
+    edits.sort(key=lambda edit: edit[:2])
+    parts, position = [], 0
+    for start, end, new in edits:
+        if start < position:
+            continue
+        lost = text.count("\n", start, end) - new.count("\n")
+        parts += [text[position:start], new, "\n" * lost]
+        position = end
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+def _dynamic_shared(declaration: str, in_function: bool) -> str:
+    plain = re.sub(r"\b(?:__align__|alignas|__builtin_align__)\s*\((?:[^()]|\([^()]*\))*\)|__attribute__\s*\(\(.*?\)\)|\[\[.*?\]\]",
+                   " ", declaration)  # fmt: skip
+    plain = re.sub(r"\b(?:extern|__shared__)\b", " ", plain).rstrip(";").strip()
+    match = re.fullmatch(r"(?P<type>[\s\S]+?)\b(?P<name>\w+)\s*\[[^\]]*\]\s*(?P<dims>(?:\[[^\]]*\]\s*)*)", plain)
+    if match is None:
+        raise Unsupported("an extern __shared__ declaration of this form is not supported on the host")
+    kind, name, dims = " ".join(match["type"].split()), match["name"], match["dims"].strip()
+    if not in_function:
+        return f"static const dice_emu::dynamic_array<{kind}{dims}> {name};"
+    if dims:
+        return f"{kind} (*const {name}){dims} = reinterpret_cast<{kind} (*){dims}>(dice_emu_dynamic);"
+    return f"{kind}* const {name} = reinterpret_cast<{kind}*>(dice_emu_dynamic);"
+
+
+def _stage_headers(
+    source: Source, masked: _Masked, real: Path, virtual: PurePosixPath, files: dict[str, str], dropped: list[str], fp64: bool
+) -> None:  # fmt: skip
+    """Rewrite the user's headers too, into places where the compiler finds them before the real ones."""
+    for name, quoted, _, _ in include_names(masked.text):
+        if _UNSUPPORTED_HEADERS.match(name) or PurePosixPath(name).is_absolute():
+            continue
+        found, place = None, None
+        if quoted and (real / name).is_file():
+            found, place = real / name, str(virtual / name)
+        else:
+            for directory in source.include_dirs:
+                if (Path(directory) / name).is_file():
+                    found, place = Path(directory) / name, f"{_STAGED}/{name}"
+                    break
+        if found is None or place is None:
+            continue
+        place = os.path.normpath(place)
+        if place in files or not place.startswith("text/") or len(files) >= _MAX_HEADERS:
+            continue
+        if found.stat().st_size > _MAX_HEADER_BYTES:
+            continue
+        inner = _mask(found.read_text(encoding="utf-8", errors="surrogateescape"))
+        files[place] = ""
+        _stage_headers(source, inner, found.parent, PurePosixPath(place).parent, files, dropped, fp64)
+        line = (
+            f'#line 1 "{found.name}"\n'
+            if "#pragma once" not in inner.text
+            else f'#pragma once\n#line 1 "{found.name}"\n'
+        )
+        files[place] = line + _rewrite(inner, None, fp64, dropped)
