@@ -335,6 +335,8 @@ class Timing:
     roof: str | None = None
     """Which limit binds: `memory`, `compute` or `launch`."""
     roof_fraction: float | None = None
+    hot_median_us: float | None = None
+    """The same with its data in the cache, when `cold` and the kernel may be run again and again on one set."""
 
 
 @frozen

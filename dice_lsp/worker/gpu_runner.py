@@ -364,6 +364,7 @@ class Runner:
         self._cubins: dict[str, bytes] = {}
         self._granularity = 0
         self._last_use = 0.0
+        self._abandoned: list[Any] = []
 
     # Device and context
 
@@ -615,8 +616,11 @@ class Runner:
             lost = error.code in STICKY
             raise
         finally:
-            # After a fault the context is lost and this process with it: nothing in it can be given back.
-            if not lost:
+            # After a fault the context is lost and this process with it: nothing in it can be given back. To try
+            # would wait for a kernel that never ends, so even the objects that do it when collected are kept.
+            if lost:
+                self._abandoned.append((function, spans))
+            else:
                 for _, span in spans:
                     span.release()
 
@@ -624,12 +628,15 @@ class Runner:
 
     def time(self, params: Any, job: process.Job) -> Any:
         """Replay graphs of launches over rotated buffers; see `Stopwatch`. Faults are answers, as in `run`."""
+        stopwatch = None
         try:
             self._open()
             self._map_arena(int(params["arena_bytes"]))
             idle_s = time.monotonic() - self._last_use if self._last_use else math.inf
-            return Stopwatch(self, params, job).measure(idle_s)
+            stopwatch = Stopwatch(self, params, job)
+            return stopwatch.measure(idle_s)
         except DriverError as error:
+            self._abandoned.append(stopwatch)
             return {
                 "fault": {
                     "code": error.code,
@@ -639,6 +646,7 @@ class Runner:
                 }
             }
         except TimeoutError as error:
+            self._abandoned.append(stopwatch)
             return {"fault": {"code": 0, "hazard": "timeout", "where": str(error), "sticky": True}}
         finally:
             self._last_use = time.monotonic()
@@ -770,7 +778,7 @@ class Stopwatch:
             self.buffers.append(buffer)
             if not nbytes:
                 continue
-            for seed in range(min(self.seeds, sets)):
+            for seed in range(min(len(buffer.offsets), sets)):
                 data = arena[buffer.offsets[seed] : buffer.offsets[seed] + nbytes]
                 if role in RESTORED:
                     buffer.pristine.append(self._allocate(nbytes))
@@ -973,7 +981,7 @@ class Stopwatch:
         # Only sets that were replayed since the last poisoning hold outputs.
         steps = range(done - batch, done)
         written = sorted({index for step in steps for index in plan.chunks[step % len(plan.chunks)]})
-        for program in range(len(self.programs)):
+        for program in range(int(self.params["checked_programs"])):
             first: dict[tuple[str, int], Bytes] = {}
             for index in written:
                 for buffer in self.buffers:

@@ -27,7 +27,7 @@ class Peaks:
 
     bytes_per_us: float
     flops_per_us: Mapping[str, float]
-    """By unit: `f32`, `f64`, `f16`, `f16tc`, `tf32tc`."""
+    """By unit, named as in a directive's `peak`: `f32`, `f64`, `f16`, `f16tc`, `tf32`, ..."""
 
 
 @frozen
@@ -61,10 +61,14 @@ def peaks(device: Mapping[str, Any]) -> Peaks:
         "f32": 2 * lanes32 * per_clock,
         "f64": 2 * _FP64_LANES.get(capability, 2) * per_clock,
         "f16": 4 * lanes32 * per_clock,
+        "bf16": 4 * lanes32 * per_clock,
     }
     if capability in _TENSOR_F16_FLOPS:
-        flops["f16tc"] = _TENSOR_F16_FLOPS[capability] * per_clock
-        flops["tf32tc"] = flops["f16tc"] / 2
+        flops["f16tc"] = flops["bf16tc"] = _TENSOR_F16_FLOPS[capability] * per_clock
+        flops["tf32"] = flops["f16tc"] / 2
+        flops["int8tc"] = flops["f16tc"] * 2
+        if capability >= (8, 9):
+            flops["f8tc"] = flops["f16tc"] * 2
     return Peaks(float(device["memory_clock_khz"]) / 1e3 * 2 * float(device["bus_bits"]) / 8, flops)
 
 
@@ -122,6 +126,7 @@ def impossible(median_us: float, hot: bool, times: Mapping[str, float]) -> str |
             continue
         if median_us < 0.9 * limit_us:
             return (
-                f"{median_us:.3g} us is faster than the {name} limit of {limit_us:.3g} us: the work is not being done"
+                f"{median_us:.3g} us is faster than the {name} limit of {limit_us:.3g} us: the kernel skips work, "
+                "or the //dice: line states too much of it"
             )
     return None

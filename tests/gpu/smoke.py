@@ -140,7 +140,10 @@ def main() -> None:
                         say("time", n, names, short(samples))
                         continue
                     medians = [round(float(np.median(column)), 3) for column in samples.programs]
-                    spreads = [round(float(np.subtract(*np.percentile(c, [75, 25])) / np.median(c)), 4) for c in samples.programs]
+                    spreads = [
+                        round(float(np.subtract(*np.percentile(c, [75, 25])) / np.median(c)), 4)
+                        for c in samples.programs
+                    ]
                     say(
                         "time", n, names, "medians", medians, "spread", spreads, "gap", np.median(samples.gap_us), "floor",
                         samples.floor_us, "overhead", samples.overhead_us, "K", samples.launches, "R", samples.sets,

@@ -1,0 +1,388 @@
+"""How fast a kernel is, and whether it is faster than another: `benchmark` measures, `compare` decides.
+
+The device replays CUDA graphs of many launches over rotated buffers (`gpu_runner.Stopwatch`), the kernel, its rival
+and an empty kernel in turn, so that drifts of the clock hit all alike. Everything from there on is arithmetic on the
+samples and lives here: medians, quartiles, and a bootstrap interval of the paired ratios (Efron, Tibshirani: An
+Introduction to the Bootstrap, chapter 13). Samples are left out for named reasons only, never for being slow.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from attrs import evolve, frozen
+
+from dice_lsp.records import (
+    Ambiguous,
+    Comparison,
+    Faster,
+    JudgeJob,
+    Kernel,
+    NotCompared,
+    NotTimed,
+    Role,
+    Same,
+    Slower,
+    Timing,
+    TimingResult,
+)
+from dice_lsp.worker import roofline
+from dice_lsp.worker.arguments import MEMORY_LIMIT_BYTES, BadSpec, Bound, bind, scalar_bytes
+from dice_lsp.worker.cases import given_dims
+from dice_lsp.worker.device import (
+    L2_FACTOR,
+    Busy,
+    GpuBackend,
+    Samples,
+    TimedBuffer,
+    TimedOutput,
+    TimedScalar,
+    TimingOrder,
+)
+from dice_lsp.worker.launch import Backend, Faulted, NotSupported, Prepared, Ran, Source
+from dice_lsp.worker.tolerance import MAX_SLACK, choose
+from dice_lsp.worker.tolerance import compare as compare_outputs
+
+NO_GPU = "no GPU: times need one"
+OUTPUTS_CHANGED = "outputs changed during timing"
+"""How the reason of a `NotTimed` begins when a timed run did not compute what the checked run did."""
+RESOLUTION = 0.005
+"""Half a percent: no smaller difference is called one."""
+MAX_SPREAD = 0.1
+"""Interquartile range over median from which samples are too scattered to settle anything."""
+LOW_CLOCK = 0.9
+LAUNCH_BOUND = 2.0
+SLOWDOWN_BITS = 0x8 | 0x20 | 0x40 | 0x80
+"""NVML's reasons hardware slowdown, software thermal, hardware thermal and power brake. The power cap is none of
+them: heavy kernels run at it for good."""
+_BOOTSTRAPS = 2000
+_SEED_STEP = 7919
+"""Timed inputs are other ones than the verifier's."""
+
+Check = Callable[[], None]
+OnProgress = Callable[[int, int], None]
+
+
+@frozen
+class Summary:
+    """Median and quartiles, in the unit of the samples."""
+
+    median: float
+    q1: float
+    q3: float
+
+    @property
+    def spread(self) -> float:
+        return (self.q3 - self.q1) / self.median if self.median > 0 else float("inf")
+
+
+def summarize(values: Sequence[float]) -> Summary:
+    q1, median, q3 = np.percentile(np.asarray(values, float), [25, 50, 75])
+    return Summary(float(median), float(q1), float(q3))
+
+
+@frozen
+class Kept:
+    """The samples that count, by index, and one phrase for each kind that does not."""
+
+    indices: tuple[int, ...]
+    left_out: tuple[str, ...]
+
+
+def keep(clock_mhz: Sequence[float | None], throttle: Sequence[int | None]) -> Kept | str:
+    """Leave out samples taken while the card held its clock down. One sentence when fewer than half remain."""
+    known = [clock for clock in clock_mhz if clock]
+    usual = float(np.median(known)) if known else 0.0
+    kept, slow, held = [], 0, 0
+    for index, (clock, bits) in enumerate(zip(clock_mhz, throttle, strict=True)):
+        if bits is not None and bits & SLOWDOWN_BITS:
+            held += 1
+        elif clock and clock < LOW_CLOCK * usual:
+            slow += 1
+        else:
+            kept.append(index)
+    if len(kept) < max(1, len(clock_mhz) // 2):
+        return "the GPU slows itself down (heat or power): try again when it has cooled"
+    reasons = []
+    if held:
+        reasons.append(f"{held} samples while the GPU slowed itself down")
+    if slow:
+        reasons.append(f"{slow} samples below {LOW_CLOCK:.0%} of the usual clock")
+    return Kept(tuple(kept), tuple(reasons))
+
+
+def net(samples: Sequence[float], overhead_us: float, launches: int) -> list[float]:
+    """Samples less what the events around a graph add, as far as that is a plausible figure."""
+    share = overhead_us / launches if 0.0 < overhead_us < 50.0 else 0.0
+    return [sample - min(share, sample / 2) for sample in samples]
+
+
+def ratio_interval(rival: Sequence[float], own: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
+    """Median of the paired ratios rival/own and its 95 % bootstrap interval."""
+    ratios = np.asarray(rival, float) / np.asarray(own, float)
+    rng = np.random.default_rng(seed)
+    medians = np.median(ratios[rng.integers(0, ratios.size, (_BOOTSTRAPS, ratios.size))], axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(np.median(ratios)), float(low), float(high)
+
+
+def compare(
+    own: Sequence[float], rival: Sequence[float], *, floor_us: float, clock_mhz: Sequence[float | None] = ()
+) -> Comparison:
+    """What paired samples say about `own` against `rival`, both in microseconds per launch.
+
+    A difference must keep its whole interval beyond `RESOLUTION`, and the clock must not have moved more than it: the
+    two samples of a pair share one clock reading, so their ratio is a ratio of cycles then too. When both take less
+    than twice the launch floor, what differs is mostly how launches overlap, so that nothing is claimed.
+    """
+    ratio, low, high = ratio_interval(rival, own)
+    mine, theirs = summarize(own), summarize(rival)
+    if max(mine.median, theirs.median) < LAUNCH_BOUND * floor_us:
+        return Ambiguous(
+            f"launch-bound: {mine.median:.2f} us is within twice the {floor_us:.2f} us that any launch takes", ratio
+        )
+    spread = max(mine.spread, theirs.spread)
+    if spread > MAX_SPREAD:
+        return Ambiguous(f"the times scatter by {spread:.0%}: try again on a quiet GPU", ratio)
+    clocks = [clock for clock in clock_mhz if clock]
+    moved = (max(clocks) - min(clocks)) / max(clocks) if clocks else 0.0
+    if low > 1 + RESOLUTION or high < 1 - RESOLUTION:
+        distance = max(low - 1, 1 - high)
+        if moved > MAX_SPREAD and distance < moved:
+            return Ambiguous(f"the clock moved by {moved:.0%}, more than the times differ", ratio)
+        return Faster(ratio, low, high) if low > 1 else Slower(ratio, low, high)
+    if low >= 1 - RESOLUTION and high <= 1 + RESOLUTION:
+        return Same(ratio, low, high)
+    return Ambiguous(f"somewhere between {low:.3f}x and {high:.3f}x: too close to tell", ratio)
+
+
+def benchmark(
+    job: JudgeJob,
+    source: Source,
+    baseline_source: Source | None,
+    backend: Backend,
+    *,
+    check_cancelled: Check = lambda: None,
+    on_progress: OnProgress | None = None,
+) -> tuple[TimingResult, Comparison]:
+    """Time `source`, beside `baseline_source` if there is one, in the spec's first case.
+
+    The caller has verified the kernel. A `NotTimed` whose reason begins with `OUTPUTS_CHANGED`, or names a fault,
+    means that its verdict no longer holds. Raises what `check_cancelled` raises.
+    """
+    if not isinstance(backend, GpuBackend) or backend.info is None:
+        return NotTimed(NO_GPU), NotCompared(NO_GPU)
+    rival: Comparison | None = None
+    if baseline_source is None:
+        rival = NotCompared("there is no accepted kernel to compare with")
+    elif not _same_parameters(job.kernel, baseline_source.kernel):
+        rival, baseline_source = NotCompared("the accepted kernel takes other parameters"), None
+    prepared = backend.prepare(source)
+    if isinstance(prepared, NotSupported):
+        return _untimed(prepared.reason)
+    if baseline_source is not None and isinstance(problem := backend.prepare(baseline_source), NotSupported):
+        rival, baseline_source = NotCompared(f"the accepted kernel cannot run: {problem.reason}"), None
+
+    bounds = _bind(job, backend)
+    if isinstance(bounds, BadSpec):
+        return _untimed(bounds.reason)
+    check_cancelled()
+    expected = _run_checked(prepared, bounds, job.run_deadline_s)
+    if isinstance(expected, str):
+        return _untimed(expected)
+    check_cancelled()
+
+    cold = job.spec.cache != "hot"
+    peaks = roofline.peaks(backend.info.attributes)
+    sources = (source,) if baseline_source is None else (source, baseline_source)
+    order = _order(job, sources, bounds, cold, peaks.bytes_per_us)
+    result = backend.time(order, check=check_cancelled, on_progress=on_progress)
+    if isinstance(result, Faulted) and baseline_source is not None:
+        # Whose fault it was is not known: alone, the kernel answers for itself.
+        rival = NotCompared(f"a timed run failed: {result.where}")
+        order = _order(job, (source,), bounds, cold, peaks.bytes_per_us)
+        result = backend.time(order, check=check_cancelled, on_progress=on_progress)
+    if not isinstance(result, Samples):
+        return _untimed(_why(result))
+    if result.busy is not None:
+        return _untimed(result.busy)
+    if (changed := changed_output(job, bounds, expected, result.outputs)) is not None:
+        return _untimed(changed)
+    kept = keep(result.clock_mhz, result.throttle)
+    if isinstance(kept, str):
+        return _untimed(kept)
+
+    columns = [
+        net([column[i] for i in kept.indices], result.overhead_us, result.launches) for column in result.programs
+    ]
+    clocks = [result.clock_mhz[i] for i in kept.indices]
+    timing = _timing(job, bounds[0], result, columns[0], clocks, peaks)
+    if isinstance(timing, NotTimed):
+        return timing, NotCompared(timing.reason)
+    if rival is None:
+        rival = compare(columns[0], columns[1], floor_us=result.floor_us, clock_mhz=clocks)
+    if timing.cold and all(buffer.spec.role is not Role.IO for buffer in bounds[0].buffers.values()):
+        timing = _with_hot(timing, backend, _order(job, (source,), bounds, False, peaks.bytes_per_us), check_cancelled)
+    return timing, rival
+
+
+def _untimed(reason: str) -> tuple[TimingResult, Comparison]:
+    return NotTimed(reason), NotCompared(reason)
+
+
+def _why(result: Busy | Faulted | NotSupported) -> str:
+    if isinstance(result, Faulted):
+        return f"a timed run failed ({result.hazard.replace('_', ' ')}): {result.where}"
+    return result.reason
+
+
+def _same_parameters(a: Kernel, b: Kernel) -> bool:
+    return [(p.element, p.pointer, p.name) for p in a.parameters] == [
+        (p.element, p.pointer, p.name) for p in b.parameters
+    ]
+
+
+def _bind(job: JudgeJob, backend: GpuBackend) -> list[Bound] | BadSpec:
+    """The first case with two sets of inputs, or with one where a single set already overflows the cache."""
+    assert backend.info is not None
+    dims = given_dims(job.spec)[0]
+    limit = max(MEMORY_LIMIT_BYTES, backend.info.memory_bytes // 16)
+    bounds: list[Bound] = []
+    for number in (1, 2):
+        folder = os.path.dirname(job.path) or None
+        bound = bind(
+            job.spec, job.kernel, dims, job.seed + number * _SEED_STEP, folder=folder, memory_limit_bytes=limit
+        )
+        if isinstance(bound, BadSpec):
+            return bound
+        bounds.append(bound)
+        if bound.bytes >= L2_FACTOR * backend.info.l2_bytes:
+            break
+    return bounds
+
+
+def _run_checked(prepared: Prepared, bounds: Sequence[Bound], deadline_s: float) -> list[Ran] | str:
+    """What the kernel computes from the timed inputs when it is not being timed."""
+    ran: list[Ran] = []
+    for bound in bounds:
+        (result,) = prepared.run([bound.launch(deadline_s=deadline_s)])
+        if not isinstance(result, Ran):
+            return _why(result)
+        ran.append(result)
+    return ran
+
+
+def _order(
+    job: JudgeJob, sources: tuple[Source, ...], bounds: Sequence[Bound], cold: bool, peak_bytes_per_us: float
+) -> TimingOrder:
+    first = bounds[0]
+    arguments: list[TimedBuffer | TimedScalar] = []
+    for name in first.order:
+        if name in first.buffers:
+            buffers = [bound.buffers[name] for bound in bounds]
+            initial = tuple(buffer.data for buffer in buffers if buffer.data is not None)
+            nbytes = buffers[0].count * buffers[0].element.itemsize
+            arguments.append(TimedBuffer(name, str(buffers[0].spec.role), nbytes, initial))
+        else:
+            scalars = [bound.scalars[name] for bound in bounds]
+            arguments.append(TimedScalar(name, tuple(scalar_bytes(s.element, s.value) for s in scalars)))
+    return TimingOrder(
+        sources=sources,
+        grid=first.grid,
+        block=first.block,
+        smem_bytes=first.smem_bytes,
+        arguments=tuple(arguments),
+        seeds=len(bounds),
+        cold=cold,
+        peak_bytes_per_us=peak_bytes_per_us,
+        deadline_s=job.run_deadline_s,
+    )
+
+
+def changed_output(
+    job: JudgeJob, bounds: Sequence[Bound], expected: Sequence[Ran], outputs: Sequence[TimedOutput]
+) -> str | None:
+    """One sentence if a timed run did not give what the checked run of the same inputs gave.
+
+    Equal bytes are equal; else the verifier's tolerance decides, at its widest, because sums made with atomics round
+    differently every time.
+    """
+    for output in outputs:
+        if output.program != 0:
+            continue
+        buffer = bounds[output.seed].buffers[output.buffer]
+        wanted = expected[output.seed].outputs[output.buffer]
+        got = output.data.view(wanted.dtype)
+        if got.tobytes() == wanted.tobytes():
+            continue
+        terms = max([1, *(other.count for other in bounds[output.seed].buffers.values())])
+        difference = compare_outputs(
+            got,
+            buffer.element.decode(wanted),
+            buffer.element,
+            accumulated=float(terms),
+            tolerance=choose(job.spec.tolerances, output.buffer),
+            slack=MAX_SLACK,
+        )
+        if not difference.agrees:
+            return (
+                f"{OUTPUTS_CHANGED}: {output.buffer}[{difference.index}] is {difference.got}, "
+                f"was {difference.expected} when checked"
+            )
+    return None
+
+
+def _timing(
+    job: JudgeJob,
+    bound: Bound,
+    result: Samples,
+    column: Sequence[float],
+    clocks: Sequence[float | None],
+    peaks: roofline.Peaks,
+) -> Timing | NotTimed:
+    summary = summarize(column)
+    gap_us = summarize(result.gap_us).median
+    needed = roofline.work(job.spec, bound)
+    times = roofline.limits(needed, peaks, job.spec.peak)
+    # Held against the fastest units, not those that the directive names: the kernel may use better ones.
+    least = roofline.limits(needed, peaks)
+    if (reason := roofline.impossible(summary.median, not result.cold, least)) is not None:
+        return NotTimed(reason)
+    if not result.cold:
+        times = {name: limit for name, limit in times.items() if name != "memory"}
+    roof = roofline.roof(summary.median, gap_us, times)
+    known = [clock for clock in clocks if clock]
+    return Timing(
+        median_us=summary.median,
+        q1_us=summary.q1,
+        q3_us=summary.q3,
+        samples=len(column),
+        cold=result.cold,
+        sm_clock_mhz=float(np.median(known)) if known else 0.0,
+        gap_us=gap_us,
+        case=bound.label,
+        bytes=needed.bytes,
+        flops=needed.flops,
+        roof=None if roof is None else roof.name,
+        roof_fraction=None if roof is None else min(1.0, roof.fraction),
+    )
+
+
+def _with_hot(timing: Timing, backend: GpuBackend, order: TimingOrder, check_cancelled: Check) -> Timing:
+    """The same launch with its data in the cache. It is a second figure only: what goes wrong here changes nothing."""
+    result = backend.time(evolve(order, least_samples=8, most_samples=12, budget_s=0.2), check=check_cancelled)
+    if not isinstance(result, Samples) or result.busy is not None:
+        return timing
+    return evolve(timing, hot_median_us=summarize(net(result.programs[0], result.overhead_us, result.launches)).median)
+
+
+def describe(samples: Samples) -> Mapping[str, object]:
+    """How a timing was made, for logs and tables: launches per sample, rotated sets, and the fixed costs."""
+    return {
+        "launches": samples.launches,
+        "sets": samples.sets,
+        "cold": samples.cold,
+        "floor_us": samples.floor_us,
+        "overhead_us": samples.overhead_us,
+        "gap_us": summarize(samples.gap_us).median,
+    }

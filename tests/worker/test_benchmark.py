@@ -1,0 +1,265 @@
+"""The arithmetic of timings: what is claimed from samples, what is left out, and what a device could do at best."""
+
+import numpy as np
+import pytest
+
+from dice_lsp.records import (
+    Ambiguous,
+    BufferSpec,
+    Dim,
+    Faster,
+    JudgeJob,
+    Kernel,
+    LaunchSpec,
+    NotCompared,
+    NotTimed,
+    Origin,
+    Parameter,
+    Role,
+    Same,
+    Slower,
+)
+from dice_lsp.worker import roofline
+from dice_lsp.worker.arguments import Bound, bind
+from dice_lsp.worker.benchmark import (
+    NO_GPU,
+    OUTPUTS_CHANGED,
+    benchmark,
+    changed_output,
+    compare,
+    keep,
+    net,
+    ratio_interval,
+    summarize,
+)
+from dice_lsp.worker.device import TimedOutput
+from dice_lsp.worker.gpu_runner import plan_samples
+from dice_lsp.worker.launch import NotSupported, Ran, Source
+
+H200 = {
+    "capability": [9, 0],
+    "multiprocessors": 132,
+    "sm_clock_khz": 1_980_000,
+    "memory_clock_khz": 3_201_000,
+    "bus_bits": 6016,
+    "l2_bytes": 62_914_560,
+}
+PLAN = {
+    "target_us": 1000.0,
+    "most_launches": 2048,
+    "budget_s": 1.0,
+    "most_budget_s": 10.0,
+    "least_samples": 20,
+    "most_samples": 40,
+}
+
+
+def times(median_us: float, count: int = 30, noise: float = 0.002, seed: int = 0) -> list[float]:
+    rng = np.random.default_rng(seed)
+    return list(median_us * (1 + noise * rng.standard_normal(count)))
+
+
+def test_a_clear_difference_is_named_with_its_interval() -> None:
+    verdict = compare(times(10.0, seed=1), times(14.2, seed=2), floor_us=0.8)
+    assert isinstance(verdict, Faster)
+    assert verdict.low < 1.42 < verdict.high and verdict.ratio == pytest.approx(1.42, rel=0.005)
+    verdict = compare(times(14.2, seed=1), times(10.0, seed=2), floor_us=0.8)
+    assert isinstance(verdict, Slower) and verdict.ratio == pytest.approx(1 / 1.42, rel=0.005)
+
+
+def test_three_percent_are_found_and_none_are_invented() -> None:
+    assert all(
+        isinstance(compare(times(30, seed=s), times(30.9, seed=s + 99), floor_us=0.8), Faster) for s in range(20)
+    )
+    assert all(isinstance(compare(times(30, seed=s), times(30, seed=s + 99), floor_us=0.8), Same) for s in range(30))
+
+
+def test_a_difference_at_the_resolution_is_not_settled() -> None:
+    verdict = compare(times(30, noise=0.004, seed=3), times(30.15, noise=0.004, seed=4), floor_us=0.8)
+    assert isinstance(verdict, Ambiguous) and "too close" in verdict.reason
+
+
+def test_drifts_that_hit_both_do_not_hide_a_difference() -> None:
+    drift = np.linspace(1.0, 1.08, 40)
+    own, rival = np.array(times(20, 40)) * drift, np.array(times(21, 40, seed=9)) * drift
+    assert isinstance(compare(own, rival, floor_us=0.8), Faster)
+
+
+def test_launch_bound_and_scattered_times_claim_nothing() -> None:
+    verdict = compare(times(1.2), times(1.5, seed=2), floor_us=0.8)
+    assert isinstance(verdict, Ambiguous) and verdict.reason.startswith("launch-bound") and verdict.ratio is not None
+    verdict = compare(times(10, noise=0.2), times(14, noise=0.2, seed=1), floor_us=0.8)
+    assert isinstance(verdict, Ambiguous) and "scatter" in verdict.reason
+    # One of the two beyond the floor is a real difference.
+    assert isinstance(compare(times(1.2), times(9.0, seed=2), floor_us=0.8), Faster)
+
+
+def test_a_clock_that_moved_more_than_the_times_differ_settles_nothing() -> None:
+    clocks = [1980.0] * 15 + [1600.0] * 15
+    assert isinstance(compare(times(20), times(20.6, seed=5), floor_us=0.8, clock_mhz=clocks), Ambiguous)
+    assert isinstance(compare(times(20), times(40, seed=5), floor_us=0.8, clock_mhz=clocks), Faster)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    hits = 0
+    for seed in range(200):
+        _, low, high = ratio_interval(times(10.4, 25, 0.02, seed), times(10.0, 25, 0.02, seed + 5000), seed)
+        hits += low <= 1.04 <= high
+    assert 175 <= hits <= 200
+
+
+def test_samples_are_left_out_for_named_reasons_only() -> None:
+    kept = keep([1980.0] * 20, [0] * 18 + [0x20, 0x40])
+    assert not isinstance(kept, str) and len(kept.indices) == 18 and "slowed itself down" in kept.left_out[0]
+    kept = keep([1980.0] * 17 + [900.0] * 3, [0x4] * 20)
+    assert not isinstance(kept, str) and len(kept.indices) == 17 and "usual clock" in kept.left_out[0]
+    # Without figures nothing is left out, and the power cap is no fault.
+    assert keep([None] * 5, [None] * 5).indices == (0, 1, 2, 3, 4)  # type: ignore[union-attr]
+    assert "slows itself down" in str(keep([1980.0] * 20, [0x40] * 15 + [0] * 5))
+
+
+def test_the_cost_of_events_is_taken_off_only_where_plausible() -> None:
+    assert net([2.0, 2.2], overhead_us=10.0, launches=100) == pytest.approx([1.9, 2.1])
+    assert net([2.0], overhead_us=-3.0, launches=100) == [2.0]
+    assert net([2.0], overhead_us=900.0, launches=1) == [2.0]
+    assert summarize([1, 2, 3, 4, 5]).spread == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("sets", "fastest", "slowest", "io", "expected"),
+    [
+        (1, 10.0, 10.0, False, ([100], 1)),  # hot: K launches of the one set
+        (26, 5.5, 6.0, False, ([182], 1)),  # whole rounds of the sets: 7 x 26
+        (26, 5.5, 6.0, True, ([26], 1)),  # restored buffers: each set once
+        (26, 150.0, 160.0, False, ([26], 1)),  # a round is 4 ms: still one sample
+        (26, 900.0, 950.0, False, ([2] * 13, 13)),  # a round is too long: samples take parts of it in turn
+        (7, 900.0, 950.0, False, ([2, 2, 2, 2], 4)),  # the last part is filled up, so that all weigh the same
+        (1, 300_000.0, 300_000.0, False, ([1], 1)),
+    ],
+)
+def test_launches_and_sets_are_chosen_together(
+    sets: int, fastest: float, slowest: float, io: bool, expected: tuple[list[int], int]
+) -> None:
+    plan = plan_samples(sets, fastest, slowest, io, 2, PLAN)
+    assert ([len(chunk) for chunk in plan.chunks], len(plan.chunks)) == expected
+    assert {index for chunk in plan.chunks for index in chunk} == set(range(sets))
+    assert 5 <= plan.samples <= 40
+    if len(plan.chunks) == 1:
+        counts = np.bincount(plan.chunks[0])
+        assert counts.min() == counts.max()  # every set equally often, or some would be warm
+
+
+def test_slow_kernels_get_fewer_samples_but_at_least_twenty_where_ten_seconds_allow() -> None:
+    assert plan_samples(1, 10.0, 10.0, False, 2, PLAN).samples == 40
+    assert plan_samples(1, 50_000.0, 50_000.0, False, 2, PLAN).samples == 20
+    assert plan_samples(1, 2_000_000.0, 2_000_000.0, False, 2, PLAN).samples == 5
+
+
+def test_peaks_of_a_known_card_are_its_datasheet() -> None:
+    peaks = roofline.peaks(H200)
+    assert peaks.bytes_per_us * 1e6 == pytest.approx(4.8e12, rel=0.01)
+    assert peaks.flops_per_us["f32"] * 1e6 == pytest.approx(67e12, rel=0.01)
+    assert peaks.flops_per_us["f64"] * 1e6 == pytest.approx(33.5e12, rel=0.01)
+    assert peaks.flops_per_us["f16tc"] * 1e6 == pytest.approx(1.07e15, rel=0.01)  # at the highest clock
+    a100 = roofline.peaks(
+        {
+            "capability": [8, 0],
+            "multiprocessors": 108,
+            "sm_clock_khz": 1_410_000,
+            "memory_clock_khz": 1_215_000,
+            "bus_bits": 5120,
+        }
+    )
+    assert a100.bytes_per_us * 1e6 == pytest.approx(1.555e12, rel=0.01)
+    assert a100.flops_per_us["f32"] * 1e6 == pytest.approx(19.5e12, rel=0.01)
+    assert a100.flops_per_us["f16tc"] * 1e6 == pytest.approx(312e12, rel=0.01)
+
+
+def pointer(name: str, const: bool = True) -> Parameter:
+    return Parameter(name, "const float*" if const else "float*", "float", True, const, 1)
+
+
+KERNEL = Kernel(
+    "saxpy", "saxpy",
+    (Parameter("n", "int", "int", False, False), Parameter("a", "float", "float", False, False), pointer("x"), pointer("y", False)),
+    0, 0, 0, 0, 0,
+)  # fmt: skip
+SPEC = LaunchSpec(
+    "saxpy",
+    dims=(Dim("n", (4096, 33), Origin.DIRECTIVE),),
+    buffers=(
+        BufferSpec("x", Role.IN, ("n",), "normal", Origin.DIRECTIVE),
+        BufferSpec("y", Role.IO, ("n",), "normal", Origin.DIRECTIVE),
+    ),
+    grid=("cdiv(n, 256)", "1", "1"),
+    block=("256", "1", "1"),
+)
+
+
+def bound(seed: int = 1) -> Bound:
+    result = bind(SPEC, KERNEL, {"n": 4096}, seed)
+    assert isinstance(result, Bound)
+    return result
+
+
+def test_compulsory_work_counts_a_read_and_written_buffer_twice() -> None:
+    assert roofline.work(SPEC, bound()) == roofline.Work(3 * 4 * 4096, None)
+    from attrs import evolve
+
+    said = evolve(SPEC, bytes="8*n", flops="2*n")
+    assert roofline.work(said, bound()) == roofline.Work(8 * 4096, 2 * 4096)
+    assert roofline.work(evolve(SPEC, bytes="8*nobody"), bound()).bytes == 3 * 4 * 4096
+
+
+def test_the_roof_that_binds_and_times_that_cannot_be() -> None:
+    peaks = roofline.peaks(H200)
+    limits = roofline.limits(roofline.Work(12 << 20, 2 << 20), peaks)
+    roof = roofline.roof(5.49, 0.77, limits)
+    assert roof is not None and roof.name == "memory" and roof.fraction == pytest.approx(0.476, abs=0.005)
+    roof = roofline.roof(1.28, 0.77, roofline.limits(roofline.Work(1 << 16, None), peaks))
+    assert roof is not None and roof.name == "launch"
+    assert roofline.impossible(5.49, False, limits) is None
+    assert "faster than the memory limit" in str(roofline.impossible(1.0, False, limits))
+    assert roofline.impossible(1.0, True, limits) is None  # in the cache
+    compute = roofline.limits(roofline.Work(None, 10**9), peaks, "f32")
+    assert compute["compute"] == pytest.approx(14.95, rel=0.01)
+
+
+def job() -> JudgeJob:
+    return JudgeJob("", "a.cu", KERNEL, SPEC)
+
+
+def test_outputs_of_timed_runs_are_held_against_the_checked_run() -> None:
+    cases = [bound(1), bound(2)]
+    ran = [Ran({"y": np.asarray(case.buffers["y"].data) * 2}, 0.1) for case in cases]
+
+    def output(seed: int, data: np.ndarray) -> TimedOutput:
+        return TimedOutput(0, "y", seed, seed, np.ascontiguousarray(data).view(np.uint8))
+
+    assert changed_output(job(), cases, ran, [output(s, ran[s].outputs["y"]) for s in (0, 1)]) is None
+    almost = ran[1].outputs["y"] * np.float32(1 + 2.0**-22)
+    assert changed_output(job(), cases, ran, [output(1, almost)]) is None  # an atomic sum may round otherwise
+    wrong = ran[1].outputs["y"].copy()
+    wrong[77] = 0.0
+    reason = changed_output(job(), cases, ran, [output(1, wrong)])
+    assert reason is not None and reason.startswith(OUTPUTS_CHANGED) and "y[77] is 0" in reason
+    # The right outputs of other inputs are wrong ones: an answer that was kept is found.
+    assert changed_output(job(), cases, ran, [output(1, ran[0].outputs["y"])]) is not None
+    unwritten = np.full(4096, np.nan, np.float32)
+    assert changed_output(job(), cases, ran, [output(0, unwritten)]) is not None
+
+
+class HostLike:
+    name = "host"
+    kind = "host"
+
+    def prepare(self, source: Source) -> NotSupported:
+        return NotSupported("never asked")
+
+    def close(self) -> None:
+        pass
+
+
+def test_without_a_gpu_nothing_is_timed_and_the_reason_is_said() -> None:
+    source = Source("", "a.cu", KERNEL)
+    assert benchmark(job(), source, source, HostLike()) == (NotTimed(NO_GPU), NotCompared(NO_GPU))
