@@ -1,0 +1,564 @@
+"""From a launch spec and the sizes of one case to what a back end needs: grid, block, buffers and scalars.
+
+Everything that can be wrong with a spec is a `BadSpec` with one sentence. Data are made from a seed, so the same
+seed, case and distribution give the same bytes in every process.
+"""
+
+import ast
+import math
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from dice_lsp.records import BufferSpec, Kernel, LaunchSpec, Parameter, Role
+from dice_lsp.source.expressions import evaluate
+from dice_lsp.worker.elements import Array, Element, Kind, element_of
+from dice_lsp.worker.launch import Argument, BlockOrder, BufferArgument, Guard, Launch, ScalarArgument
+
+MEMORY_LIMIT_BYTES = 1 << 30
+"""All buffers of one case together, unless the caller says otherwise."""
+MAX_BLOCK_THREADS = 1024
+MAX_SMEM_BYTES = 227 * 1024
+_MAX_GRID = (2**31 - 1, 65535, 65535)
+_MAX_BLOCK = (1024, 1024, 64)
+_POISON_BYTES = (0xFF, 0x5A)
+"""NaN for every float type and -1 for integers, then a finite number with other bits in every byte."""
+
+
+@frozen
+class BadSpec:
+    """A spec that cannot be launched as it stands; `reason` is one sentence for the user."""
+
+    reason: str
+    too_large: bool = False
+    """The case only needs too much memory: a smaller one may do."""
+    empty: bool = False
+    """The launch has no blocks or a buffer no elements in this case."""
+
+
+class Distribution(StrEnum):
+    """How free inputs are drawn. All but `DEFAULT` only touch inputs whose directive does not say how."""
+
+    DEFAULT = "default"
+    LARGE = "large values"
+    INTEGER = "integer values"
+    EQUAL = "equal values"
+    ZEROS = "zeros"
+    NAN = "NaN in the input"
+    INF = "Inf in the input"
+
+
+@frozen(eq=False)
+class BoundBuffer:
+    """One buffer of one case."""
+
+    spec: BufferSpec
+    element: Element
+    shape: tuple[int, ...]
+    """In elements; vector lanes are not counted."""
+    count: int
+    """Elements."""
+    data: Array | None
+    """Initial values (flat, storage type), None for a buffer that is poisoned before each run."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def checked(self) -> bool:
+        """Its values after the run are compared with the reference."""
+        return self.spec.role in (Role.OUT, Role.IO)
+
+    def initial(self, poison: int) -> Array:
+        """What the buffer holds before a run: its data, or pattern `poison` (0 or 1)."""
+        if self.data is not None:
+            return self.data
+        raw = np.full(self.count * self.element.itemsize, _POISON_BYTES[poison], np.uint8)
+        return raw.view(self.element.storage)
+
+
+@frozen(eq=False)
+class BoundScalar:
+    """One by-value argument of one case."""
+
+    name: str
+    element: Element
+    value: float | int
+
+
+@frozen(eq=False)
+class Bound:
+    """A kernel's launch in one case, data included."""
+
+    dims: Mapping[str, int]
+    names: Mapping[str, int]
+    """Every integer that the spec's expressions may use in this case."""
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int
+    buffers: Mapping[str, BoundBuffer]
+    scalars: Mapping[str, BoundScalar]
+    order: tuple[str, ...]
+    """Argument names in the order of the kernel's parameters."""
+    distribution: Distribution = Distribution.DEFAULT
+    special: Mapping[str, Array] = field(factory=dict)
+    """With `NAN` or `INF`: buffer name -> indices of the sprinkled elements."""
+
+    @property
+    def label(self) -> str:
+        """The case for a person: `n=33`, `n=33, large values`."""
+        case = case_label(self.dims)
+        return case if self.distribution is Distribution.DEFAULT else f"{case}, {self.distribution.value}"
+
+    @property
+    def checked(self) -> tuple[BoundBuffer, ...]:
+        return tuple(buffer for buffer in self.buffers.values() if buffer.checked)
+
+    @property
+    def inputs(self) -> tuple[BoundBuffer, ...]:
+        return tuple(buffer for buffer in self.buffers.values() if buffer.spec.role in (Role.IN, Role.IO))
+
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.count * buffer.element.itemsize for buffer in self.buffers.values())
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.grid) * math.prod(self.block)
+
+    def launch(
+        self,
+        *,
+        poison: int = 0,
+        order: BlockOrder = BlockOrder.ASCENDING,
+        guard: Guard = Guard.RIGHT,
+        seed: int = 0,
+        deadline_s: float = 10.0,
+    ) -> Launch:
+        """One run of the case; outputs hold poison pattern `poison` (0 or 1) before it."""
+        return Launch(
+            grid=self.grid,
+            block=self.block,
+            smem_bytes=self.smem_bytes,
+            arguments=tuple(self._argument(name, poison) for name in self.order),
+            order=order,
+            guard=guard,
+            seed=seed,
+            deadline_s=deadline_s,
+        )
+
+    def _argument(self, name: str, poison: int) -> Argument:
+        if (buffer := self.buffers.get(name)) is not None:
+            initial = buffer.initial(poison)
+            return BufferArgument(name, initial, buffer.element.itemsize, writable=buffer.spec.role is not Role.IN)
+        scalar = self.scalars[name]
+        return ScalarArgument(name, scalar_bytes(scalar.element, scalar.value))
+
+
+def scalar_bytes(element: Element, value: float | int) -> bytes:
+    """The bytes of one by-value argument."""
+    return element.encode(np.array([value])).tobytes()
+
+
+def bind(
+    spec: LaunchSpec,
+    kernel: Kernel,
+    dims: Mapping[str, int],
+    seed: int = 0,
+    distribution: Distribution = Distribution.DEFAULT,
+    *,
+    folder: str | None = None,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+) -> Bound | BadSpec:
+    """Everything about one launch of `kernel` with the sizes `dims`.
+
+    `folder` is where `file("x.npy")` may read: the document's own folder, nothing outside of it.
+    """
+    try:
+        return _bind(spec, kernel, dims, seed, distribution, folder, memory_limit_bytes)
+    except _Bad as error:
+        return error.bad
+
+
+@frozen(eq=False)
+class Plan:
+    """The numbers of one launch, without data: what `bind` would make."""
+
+    dims: Mapping[str, int]
+    names: Mapping[str, int]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int
+    sizes: Mapping[str, tuple[tuple[int, ...], Element]]
+    """Buffer name -> shape in elements, element."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(math.prod(shape) * element.itemsize for shape, element in self.sizes.values())
+
+    @property
+    def elements(self) -> int:
+        return sum(math.prod(shape) for shape, _ in self.sizes.values())
+
+    @property
+    def threads(self) -> int:
+        return math.prod(self.grid) * math.prod(self.block)
+
+
+def plan(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> Plan | BadSpec:
+    """Sizes and launch of one case, cheaply: nothing is allocated."""
+    try:
+        return _plan(spec, kernel, dims)
+    except _Bad as error:
+        return error.bad
+
+
+class _Bad(Exception):
+    def __init__(self, reason: str, too_large: bool = False, empty: bool = False) -> None:
+        super().__init__(reason)
+        self.bad = BadSpec(reason, too_large, empty)
+
+
+def _plan(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> Plan:
+    if spec.unknown:
+        raise _Bad(spec.unknown[0])
+    if spec.grid is None or spec.block is None:
+        raise _Bad("the launch is not known: write `launch <<<grid, block>>>` in a //dice: line")
+    names = _names(spec, kernel, dims)
+    case = case_label(dims)
+    grid = _dim3("grid", spec.grid, names, _MAX_GRID, case)
+    block = _dim3("block", spec.block, names, _MAX_BLOCK, case)
+    if math.prod(block) > MAX_BLOCK_THREADS:
+        raise _Bad(f"a block of {math.prod(block)} threads is over the limit of {MAX_BLOCK_THREADS} for {case}")
+    smem_bytes = _integer(spec.smem_bytes, names, "the dynamic shared memory")
+    if not 0 <= smem_bytes <= MAX_SMEM_BYTES:
+        raise _Bad(f"{smem_bytes} bytes of dynamic shared memory are outside 0 to {MAX_SMEM_BYTES} for {case}")
+    return Plan(dict(dims), names, grid, block, smem_bytes, _sizes(spec, kernel, names, case))
+
+
+def case_label(dims: Mapping[str, int]) -> str:
+    """`n=33, d=7`."""
+    return ", ".join(f"{name}={value}" for name, value in dims.items()) or "the only case"
+
+
+def _bind(
+    spec: LaunchSpec,
+    kernel: Kernel,
+    dims: Mapping[str, int],
+    seed: int,
+    distribution: Distribution,
+    folder: str | None,
+    memory_limit_bytes: int,
+) -> Bound:
+    planned = _plan(spec, kernel, dims)
+    if planned.bytes > memory_limit_bytes:
+        raise _Bad(
+            f"the buffers need {planned.bytes} bytes for {case_label(dims)}, more than {memory_limit_bytes}: "
+            "add a smaller size",
+            too_large=True,
+        )
+    specs = {buffer.name: buffer for buffer in spec.buffers}
+    buffers: dict[str, BoundBuffer] = {}
+    scalars: dict[str, BoundScalar] = {}
+    special: dict[str, Array] = {}
+    entropy = [seed & (2**63 - 1), *(abs(value) & (2**63 - 1) for value in dims.values())]
+    for parameter in kernel.parameters:
+        if parameter.pointer:
+            shape, element = planned.sizes[parameter.name]
+            buffer_spec = specs[parameter.name]
+            rng = np.random.default_rng([*entropy, zlib.crc32(parameter.name.encode())])
+            data, marked = _data(buffer_spec, element, math.prod(shape), planned.names, rng, distribution, folder)
+            if marked is not None:
+                special[parameter.name] = marked
+            buffers[parameter.name] = BoundBuffer(buffer_spec, element, shape, math.prod(shape), data)
+        else:
+            scalars[parameter.name] = _scalar(spec, parameter, planned.names, seed)
+    return Bound(
+        planned.dims, planned.names, planned.grid, planned.block, planned.smem_bytes, buffers, scalars,
+        tuple(parameter.name for parameter in kernel.parameters), distribution, special,
+    )  # fmt: skip
+
+
+def _names(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> dict[str, int]:
+    """Constants of the file, integer template arguments, dims and integer scalars, later ones hiding earlier ones."""
+    names: dict[str, int] = dict(spec.constants)
+    for name, text in spec.template.items():
+        try:
+            names[name] = evaluate(text, names)
+        except ValueError:
+            continue  # a type, or a value that no size depends on; if one does, its own expression names it
+    names.update(dims)
+    for parameter in kernel.parameters:
+        element = None if parameter.pointer else element_of(spec.template.get(parameter.element, parameter.element))
+        if parameter.name in spec.scalars and element is not None and element.kind is not Kind.FLOAT:
+            names[parameter.name] = _integer(spec.scalars[parameter.name], names, f"`{parameter.name}`")
+    return names
+
+
+def _integer(expression: str, names: Mapping[str, int], what: str) -> int:
+    try:
+        return evaluate(expression, names)
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise _Bad(f"{what} cannot be worked out from `{expression}`: {error}") from None
+
+
+def _dim3(
+    what: str, expressions: tuple[str, str, str], names: Mapping[str, int], limits: tuple[int, int, int], case: str
+) -> tuple[int, int, int]:
+    values = [_integer(expression, names, f"the {what}") for expression in expressions]
+    for axis, expression, value, limit in zip("xyz", expressions, values, limits, strict=True):
+        if value <= 0:
+            noun = "blocks" if what == "grid" else "threads"
+            raise _Bad(f"the launch has {value} {noun} in {axis} for {case}: {what} is `{expression}`", empty=True)
+        if value > limit:
+            raise _Bad(f"{what}.{axis} is {value}, over the limit of {limit}, for {case}")
+    return values[0], values[1], values[2]
+
+
+def _sizes(
+    spec: LaunchSpec, kernel: Kernel, names: Mapping[str, int], case: str
+) -> dict[str, tuple[tuple[int, ...], Element]]:
+    specs = {buffer.name: buffer for buffer in spec.buffers}
+    sizes: dict[str, tuple[tuple[int, ...], Element]] = {}
+    for parameter in kernel.parameters:
+        if not parameter.pointer:
+            continue
+        if parameter.indirections > 1:
+            raise _Bad(f"`{parameter.name}` is a pointer to pointers, which a //dice: line cannot describe")
+        if parameter.name not in specs:
+            raise _Bad(f"the size of `{parameter.name}` is not known: write `in {parameter.name}[n]` in a //dice: line")
+        spelling = spec.template.get(parameter.element, parameter.element)
+        element = element_of(spelling)
+        if element is None:
+            raise _Bad(f"the element type `{spelling}` of `{parameter.name}` is not one that data can be made for")
+        shape = []
+        for extent in specs[parameter.name].extents:
+            value = _integer(extent, names, f"the size of `{parameter.name}`")
+            if value <= 0:
+                raise _Bad(f"`{parameter.name}` has {value} elements for {case}: its size is `{extent}`", empty=True)
+            shape.append(value)
+        sizes[parameter.name] = (tuple(shape) or (1,), element)
+    return sizes
+
+
+def _scalar(spec: LaunchSpec, parameter: Parameter, names: Mapping[str, int], seed: int) -> BoundScalar:
+    spelling = spec.template.get(parameter.element, parameter.element)
+    element = element_of(spelling)
+    if element is None or element.lanes > 1:
+        raise _Bad(f"no value can be made for `{parameter.name}` of type `{spelling}`")
+    value: float | int
+    if parameter.name in names and element.kind is not Kind.FLOAT:
+        value = names[parameter.name]
+    elif parameter.name in spec.scalars or parameter.name in names:
+        value = number(spec.scalars.get(parameter.name, parameter.name), names, f"`{parameter.name}`")
+    elif element.kind is Kind.FLOAT:
+        value = _free_scalar(parameter.name, seed)
+    elif element.kind is Kind.BOOL:
+        value = seed % 2
+    else:
+        raise _Bad(
+            f"the value of `{parameter.name}` is not known: write `set {parameter.name} = ...` in a //dice: line"
+        )
+    if element.kind is Kind.INT:
+        limits = np.iinfo(element.storage)
+        if not limits.min <= value <= limits.max:
+            raise _Bad(f"`{parameter.name}` = {value} does not fit in {spelling}")
+    elif element.kind is Kind.BOOL:
+        value = int(bool(value))
+    else:
+        value = float(element.round(np.array([value]))[0])
+    return BoundScalar(parameter.name, element, value)
+
+
+def _free_scalar(name: str, seed: int) -> float:
+    """A value for a float that nobody set: small for an epsilon, else between 0.5 and 2, never a power of two."""
+    if re.search(r"eps|tiny", name, re.IGNORECASE):
+        return 1e-5
+    return float(np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())]).uniform(0.5, 2.0))
+
+
+def number(expression: str, names: Mapping[str, int], what: str) -> float:
+    """The value of a C expression with floats: literals, names, + - * / and parentheses. Raises inside `bind` only."""
+    try:
+        return float(evaluate(expression, names))
+    except (ValueError, ArithmeticError, RecursionError):
+        pass
+    python = re.sub(r"(?<=[\d.])[fF]\b", "", expression.strip())
+    try:
+        value = _fold(ast.parse(python, mode="eval").body, names)
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+        raise _Bad(f"{what} cannot be worked out from `{expression}`: it is no number") from None
+    return value
+
+
+def _fold(node: ast.expr, names: Mapping[str, int]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return float(value)
+        case ast.Name(id=name) if name in names:
+            return float(names[name])
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_fold(operand, names)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _fold(operand, names)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _fold(left, names), _fold(right, names)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.Div():
+                    return a / b
+        case ast.Call(func=ast.Name(id="sqrt" | "sqrtf"), args=[argument], keywords=[]):
+            return math.sqrt(_fold(argument, names))
+    raise ValueError("not a number")
+
+
+_INIT = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+def is_free(init: str) -> bool:
+    """The directive leaves the values open, so other distributions may be tried."""
+    return init.strip() in ("", "normal")
+
+
+def _data(
+    spec: BufferSpec,
+    element: Element,
+    count: int,
+    names: Mapping[str, int],
+    rng: np.random.Generator,
+    distribution: Distribution,
+    folder: str | None,
+) -> tuple[Array | None, Array | None]:
+    """Initial values (storage type, flat) and the indices of sprinkled special values; no values for poisoned buffers."""
+    free = is_free(spec.init)
+    if spec.role in (Role.OUT, Role.TMP) and free:
+        return None, None
+    numbers = count * element.lanes
+    if free and element.kind is Kind.FLOAT:
+        return _floats(element, numbers, rng, distribution)
+    values = _drawn(spec, element, numbers, names, rng, folder)
+    ranged = free or spec.init.strip().startswith("int")
+    if distribution is Distribution.EQUAL and ranged and element.kind is not Kind.FLOAT and spec.role is Role.IN:
+        values = np.full(numbers, values.flat[0])
+    return element.encode(values), None
+
+
+def _floats(
+    element: Element, numbers: int, rng: np.random.Generator, distribution: Distribution
+) -> tuple[Array, Array | None]:
+    values = rng.standard_normal(numbers, dtype=np.float32).astype(np.float64)
+    marked: Array | None = None
+    match distribution:
+        case Distribution.LARGE:
+            # 65504 is the largest half, so halves get a smaller step.
+            values *= 100.0 if element.storage == np.float16 else 1e4
+        case Distribution.INTEGER:
+            values = np.round(values * 3)
+        case Distribution.EQUAL:
+            values = np.full(numbers, 1.5)
+        case Distribution.ZEROS:
+            values = np.where(rng.random(numbers) < 0.5, -0.0, 0.0)
+        case Distribution.NAN:
+            marked = np.unique(rng.integers(0, numbers, max(1, numbers // 16)))
+            values[marked] = np.nan
+        case Distribution.INF:
+            marked = np.unique(rng.integers(0, numbers, max(1, numbers // 16)))
+            values[marked] = np.where(np.arange(marked.size) % 2 == 0, np.inf, -np.inf)
+    return element.encode(values), marked
+
+
+def _drawn(
+    spec: BufferSpec, element: Element, numbers: int, names: Mapping[str, int], rng: np.random.Generator,
+    folder: str | None,
+) -> Array:  # fmt: skip
+    match = _INIT.fullmatch(spec.init)
+    what = f"the values of `{spec.name}`"
+    if is_free(spec.init):
+        word, arguments = "int", []
+    elif match is None:
+        raise _Bad(f"{what} cannot be read: `{spec.init}` is no init")
+    else:
+        word, arguments = match[1], _split(match[2])
+    isint = element.kind is not Kind.FLOAT
+    match word, arguments:
+        case "normal", []:
+            return rng.standard_normal(numbers)
+        case "uniform", [low, high]:
+            return rng.uniform(number(low, names, what), number(high, names, what), numbers)
+        case "int", []:
+            return _default_ints(element, numbers, rng)
+        case "int", [low, high]:
+            a, b = _integer(low, names, what), _integer(high, names, what)
+            if not -(2**63) <= a < b <= 2**63 - 1:
+                raise _Bad(f"{what}: `{spec.init}` is an empty range, int(a, b) draws from a to b - 1")
+            return rng.integers(a, b, numbers)
+        case "iota", []:
+            steps = np.arange(numbers)
+            return steps if isint else steps % 2048 if element.itemsize // element.lanes == 2 else steps
+        case "zeros", []:
+            return np.zeros(numbers, np.int64)
+        case "ones", []:
+            return np.ones(numbers, np.int64)
+        case "perm", [size]:
+            n = _integer(size, names, what)
+            if n <= 0 or numbers % n:
+                raise _Bad(f"{what}: {numbers} elements are not whole permutations of {n}")
+            return np.concatenate([rng.permutation(n) for _ in range(numbers // n)])
+        case "sorted", []:
+            return np.sort(_default_ints(element, numbers, rng) if isint else rng.standard_normal(numbers))
+        case "file", [name]:
+            return _from_file(name.strip().strip("\"'"), numbers, folder, what)
+    raise _Bad(f"{what} cannot be read: `{spec.init}` is no init")
+
+
+def _default_ints(element: Element, numbers: int, rng: np.random.Generator) -> Array:
+    if element.kind is Kind.BOOL:
+        return rng.integers(0, 2, numbers)
+    if element.storage == np.uint8:
+        return rng.integers(0, 256, numbers)
+    return rng.integers(0 if element.storage.kind == "u" else -100, 100, numbers)
+
+
+def _split(text: str | None) -> list[str]:
+    """Arguments at top-level commas; none for no parentheses or empty ones."""
+    if text is None or not text.strip():
+        return []
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _from_file(name: str, numbers: int, folder: str | None, what: str) -> Array:
+    if folder is None:
+        raise _Bad(f"{what}: the document has no folder to read `{name}` from")
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.commonpath([root, path]) != root:
+        raise _Bad(f"{what}: `{name}` lies outside the document's folder")
+    try:
+        # Mapped, so that a header that promises a huge array costs nothing; without pickle, so that nothing runs.
+        loaded: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise _Bad(f"{what}: `{name}` cannot be read: {str(error).rstrip('.')}") from None
+    if not isinstance(loaded, np.ndarray) or loaded.dtype.kind not in "fiub":
+        raise _Bad(f"{what}: `{name}` holds no numbers")
+    if loaded.size != numbers:
+        raise _Bad(f"{what}: `{name}` holds {loaded.size} numbers, {numbers} are needed")
+    return np.array(loaded).reshape(-1)

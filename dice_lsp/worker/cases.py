@@ -1,0 +1,207 @@
+"""Which sizes a kernel is tried with: those of its spec that are small enough, and odd ones that break guards."""
+
+import ast
+import math
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+
+from attrs import frozen
+
+from dice_lsp.records import Dim, Kernel, LaunchSpec
+from dice_lsp.source.expressions import evaluate, names_in
+from dice_lsp.worker.arguments import BadSpec, Plan, case_label, plan
+
+MINIMUM_CASES = 5
+_SMALL_DIM = 16
+"""Dims that are never larger than this are channels, taps or heads, not lengths: they keep their given values."""
+
+
+@frozen
+class Budget:
+    """How large a case may be on a back end."""
+
+    elements: int
+    products: int
+    """Estimated inner steps of all threads together, see `estimated_work`."""
+    bytes: int
+
+
+HOST_BUDGET = Budget(elements=1 << 20, products=1 << 22, bytes=256 << 20)
+DEVICE_BUDGET = Budget(elements=1 << 24, products=1 << 36, bytes=1 << 30)
+
+
+@frozen
+class Case:
+    """The sizes of one try. `given` when the spec names them, otherwise they were derived."""
+
+    dims: Mapping[str, int]
+    given: bool
+    plan: Plan
+
+
+def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case, ...] | BadSpec:
+    """The cases to try, smallest first.
+
+    A given case that launches nothing is a `BadSpec`, since that is what the user would run; a derived one is left
+    out. So is a derived case whose sizes do not divide as the spec's extents divide them (`x[n / 4]` of float4).
+    """
+    given = given_dims(spec)
+    cases: dict[tuple[tuple[str, int], ...], Case] = {}
+    refused: BadSpec | None = None
+    for dims in given:
+        planned = plan(spec, kernel, dims)
+        if isinstance(planned, BadSpec):
+            return planned
+        if _fits(planned, budget):
+            cases[tuple(dims.items())] = Case(dims, True, planned)
+        else:
+            refused = BadSpec(
+                f"{case_label(dims)} is too large to check here: add a smaller size, e.g. `{_suggestion(spec)}`",
+                too_large=True,
+            )
+    largest = {dim.name: max(dim.values) for dim in spec.dims}
+    for dims in _derived(spec, kernel, given[0], largest):
+        key = tuple(dims.items())
+        if key in cases or not _divides(spec, dims):
+            continue
+        planned = plan(spec, kernel, dims)
+        if not isinstance(planned, BadSpec) and _fits(planned, budget):
+            cases[key] = Case(dims, False, planned)
+    if len(cases) < MINIMUM_CASES:
+        for dims in _halved(spec, kernel, given[0]):
+            key = tuple(dims.items())
+            planned = plan(spec, kernel, dims)
+            if isinstance(planned, BadSpec) or not _divides(spec, dims):
+                break
+            if key not in cases and _fits(planned, budget):
+                cases[key] = Case(dims, False, planned)
+            if len(cases) >= MINIMUM_CASES:
+                break
+    if not cases:
+        return refused or BadSpec("no case of this kernel can be launched")
+    return tuple(sorted(cases.values(), key=lambda case: (case.plan.elements, case.plan.threads)))
+
+
+def given_dims(spec: LaunchSpec) -> tuple[dict[str, int], ...]:
+    """The cases that the spec names, the benchmark's first: lists of several dims zip, the shorter ones keep their last."""
+    if not spec.dims:
+        return ({},)
+    rows = zip_longest(*(dim.values for dim in spec.dims))
+    cases: list[dict[str, int]] = []
+    for row in rows:
+        before = cases[-1] if cases else {}
+        cases.append({d.name: before[d.name] if v is None else v for d, v in zip(spec.dims, row, strict=True)})
+    return tuple(cases)
+
+
+def estimated_work(planned: Plan) -> int:
+    """Inner steps of a launch, guessed from sizes alone: M*N*K for three matrices, else elements or threads."""
+    counts = sorted((math.prod(shape) for shape, _ in planned.sizes.values()), reverse=True)
+    work = max([planned.threads, *counts[:1]])
+    square = any(len(shape) > 1 for shape, _ in planned.sizes.values()) or len(planned.dims) > 1
+    squared_dim = any(value > 1 and counts and value * value <= counts[0] for value in planned.dims.values())
+    if len(counts) >= 3 and (square or squared_dim):
+        # sqrt(MK * KN * MN) = MNK.
+        work = max(work, math.isqrt(counts[0] * counts[1] * counts[2]))
+    return work
+
+
+def _fits(planned: Plan, budget: Budget) -> bool:
+    return (
+        planned.elements <= budget.elements
+        and planned.bytes <= budget.bytes
+        and planned.threads <= 4 * budget.elements
+        and estimated_work(planned) <= budget.products
+    )
+
+
+def _fixed(spec: LaunchSpec, kernel: Kernel) -> set[str]:
+    """Dims whose values are the spec's alone: they shape the block, or were never large."""
+    fixed = {dim.name for dim in spec.dims if max(dim.values) <= _SMALL_DIM}
+    for expression in (*(spec.block or ()), *spec.template.values()):
+        try:
+            fixed |= set(names_in(expression))
+        except ValueError:
+            continue  # a template argument may be a type
+    return fixed
+
+
+_ONE = (1, 31, 33, 1000, 1009, 4097)
+_TWO = ((1, 1), (3, 33), (31, 31), (33, 7), (64, 65), (101, 47), (17, 129))
+_MORE = ((1, 1, 1, 1), (3, 5, 7, 2), (17, 33, 9, 3), (33, 31, 20, 4), (40, 24, 65, 5))
+
+
+def _derived(
+    spec: LaunchSpec, kernel: Kernel, first: Mapping[str, int], largest: Mapping[str, int]
+) -> Iterable[dict[str, int]]:
+    fixed = _fixed(spec, kernel)
+    free = [dim for dim in spec.dims if dim.name not in fixed]
+    if not free:
+        return
+    rows: list[tuple[int, ...]]
+    if len(free) == 1:
+        threads = _block_threads(spec, kernel, first)
+        rows = [
+            (value,)
+            for value in (*_ONE, *(() if threads is None else (threads - 1, threads, threads + 1, 2 * threads + 1)))
+        ]
+    elif len(free) == 2:
+        rows = [*_TWO]
+    else:
+        rows = [tuple(row[i % len(row)] for i in range(len(free))) for row in _MORE]
+    for row in rows:
+        dims = dict(first)
+        for dim, value in zip(free, row, strict=True):
+            dims[dim.name] = value
+        if all(1 <= dims[dim.name] <= largest[dim.name] for dim in free):
+            yield dims
+
+
+def _halved(spec: LaunchSpec, kernel: Kernel, first: Mapping[str, int]) -> Iterable[dict[str, int]]:
+    """The benchmark case made smaller and smaller, which keeps whatever powers of two the kernel relies on."""
+    fixed = _fixed(spec, kernel)
+    dims = dict(first)
+    for _ in range(40):
+        free = [dim.name for dim in spec.dims if dim.name not in fixed and dims[dim.name] % 2 == 0]
+        if not free:
+            return
+        for name in free:
+            dims[name] //= 2
+        yield dict(dims)
+
+
+def _block_threads(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> int | None:
+    planned = plan(spec, kernel, dims)
+    return None if isinstance(planned, BadSpec) else math.prod(planned.block)
+
+
+def _divides(spec: LaunchSpec, dims: Mapping[str, int]) -> bool:
+    """No extent divides a size with a remainder, other than to round up."""
+    names = {**spec.constants, **dims}
+    return all(_divides_evenly(extent, names) for buffer in spec.buffers for extent in buffer.extents)
+
+
+def _divides_evenly(expression: str, names: Mapping[str, int]) -> bool:
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return True
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+            continue
+        numerator, denominator = ast.unparse(node.left), ast.unparse(node.right)
+        if isinstance(node.left, ast.BinOp) and isinstance(node.left.op, (ast.Add, ast.Sub)):
+            continue  # (n + 3) / 4 rounds up on purpose
+        try:
+            if evaluate(numerator, names) % evaluate(denominator, names):
+                return False
+        except (ValueError, ArithmeticError):
+            continue
+    return True
+
+
+def _suggestion(spec: LaunchSpec) -> str:
+    if not spec.dims:
+        return "n = 1000"
+    dim: Dim = spec.dims[0]
+    return f"{dim.name} = {dim.values[0]} | {min(1000, max(1, dim.values[0] // 1024))}"
