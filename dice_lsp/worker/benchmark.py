@@ -60,7 +60,7 @@ _SEED_STEP = 7919
 """Timed inputs are other ones than the verifier's."""
 
 Check = Callable[[], None]
-OnProgress = Callable[[int, int], None]
+Progress = Callable[[str], None]
 
 
 @frozen
@@ -163,13 +163,19 @@ def benchmark(
     backend: Backend,
     *,
     check_cancelled: Check = lambda: None,
-    on_progress: OnProgress | None = None,
+    on_progress: Progress | None = None,
 ) -> tuple[TimingResult, Comparison]:
     """Time `source`, beside `baseline_source` if there is one, in the spec's first case.
 
     The caller has verified the kernel. A `NotTimed` whose reason begins with `OUTPUTS_CHANGED`, or names a fault,
-    means that its verdict no longer holds. Raises what `check_cancelled` raises.
+    means that its verdict no longer holds. `on_progress` is told in a few words what is being done. Raises what
+    `check_cancelled` raises.
     """
+
+    def progress(done: int, of: int) -> None:
+        if on_progress is not None:
+            on_progress(f"timed {done} of {of} samples")
+
     if not isinstance(backend, GpuBackend) or backend.info is None:
         return NotTimed(NO_GPU), NotCompared(NO_GPU)
     rival: Comparison | None = None
@@ -196,12 +202,12 @@ def benchmark(
     peaks = roofline.peaks(backend.info.attributes)
     sources = (source,) if baseline_source is None else (source, baseline_source)
     order = _order(job, sources, bounds, cold, peaks.bytes_per_us)
-    result = backend.time(order, check=check_cancelled, on_progress=on_progress)
+    result = backend.time(order, check=check_cancelled, on_progress=progress)
     if isinstance(result, Faulted) and baseline_source is not None:
         # Whose fault it was is not known: alone, the kernel answers for itself.
         rival = NotCompared(f"a timed run failed: {result.where}")
         order = _order(job, (source,), bounds, cold, peaks.bytes_per_us)
-        result = backend.time(order, check=check_cancelled, on_progress=on_progress)
+        result = backend.time(order, check=check_cancelled, on_progress=progress)
     if not isinstance(result, Samples):
         return _untimed(_why(result))
     if result.busy is not None:
@@ -220,7 +226,7 @@ def benchmark(
     if isinstance(timing, NotTimed):
         return timing, NotCompared(timing.reason)
     if rival is None:
-        rival = compare(columns[0], columns[1], floor_us=result.floor_us, clock_mhz=clocks)
+        rival = compare(columns[0], columns[1], floor_us=launch_floor_us(result), clock_mhz=clocks)
     if timing.cold and all(buffer.spec.role is not Role.IO for buffer in bounds[0].buffers.values()):
         timing = _with_hot(timing, backend, _order(job, (source,), bounds, False, peaks.bytes_per_us), check_cancelled)
     return timing, rival
@@ -299,6 +305,15 @@ def _order(
     )
 
 
+def launch_floor_us(samples: Samples) -> float:
+    """What a launch costs whatever it does: the empty kernel of this shape, as long as it is launching that it measures.
+
+    An empty kernel of a hundred thousand blocks takes long because the card starts the blocks one after another. That
+    is work that a kernel of another shape avoids, so it is no floor.
+    """
+    return min(summarize(samples.gap_us).median, 2 * samples.floor_us)
+
+
 def changed_output(
     job: JudgeJob, bounds: Sequence[Bound], expected: Sequence[Ran], outputs: Sequence[TimedOutput]
 ) -> str | None:
@@ -341,7 +356,6 @@ def _timing(
     peaks: roofline.Peaks,
 ) -> Timing | NotTimed:
     summary = summarize(column)
-    gap_us = summarize(result.gap_us).median
     needed = roofline.work(job.spec, bound)
     times = roofline.limits(needed, peaks, job.spec.peak)
     # Held against the fastest units, not those that the directive names: the kernel may use better ones.
@@ -350,7 +364,7 @@ def _timing(
         return NotTimed(reason)
     if not result.cold:
         times = {name: limit for name, limit in times.items() if name != "memory"}
-    roof = roofline.roof(summary.median, gap_us, times)
+    roof = roofline.roof(summary.median, launch_floor_us(result), times)
     known = [clock for clock in clocks if clock]
     return Timing(
         median_us=summary.median,
@@ -359,7 +373,7 @@ def _timing(
         samples=len(column),
         cold=result.cold,
         sm_clock_mhz=float(np.median(known)) if known else 0.0,
-        gap_us=gap_us,
+        gap_us=summarize(result.gap_us).median,
         case=bound.label,
         bytes=needed.bytes,
         flops=needed.flops,

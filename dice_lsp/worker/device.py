@@ -110,7 +110,7 @@ class TimingOrder:
     deadline_s: float = 10.0
     target_us: float = 1000.0
     least_samples: int = 20
-    most_samples: int = 40
+    most_samples: int = 60
     budget_s: float = 1.0
     most_budget_s: float = 10.0
 

@@ -7,7 +7,10 @@ import traceback
 import numpy as np
 from cuda.bindings import nvrtc
 
-from dice_lsp.records import Compiled, Kernel
+from attrs import evolve
+from dice_lsp.records import BufferSpec, Compiled, Dim, JudgeJob, Kernel, LaunchSpec, Origin, Role
+from dice_lsp.source.kernels import parse
+from dice_lsp.worker.benchmark import benchmark
 from dice_lsp.worker.device import TimedBuffer, TimedScalar, TimingOrder, open_backend
 from dice_lsp.worker.launch import BufferArgument, Guard, Launch, ScalarArgument, Source
 
@@ -118,18 +121,10 @@ def main() -> None:
         say(backend.info)
         cubin = compile_text(TEXT, backend.arch)
         try:
-            for n in (1000, 1001, 1 << 20):
-                for guard in Guard:
-                    launch = launch_of(n, guard)
-                    (result,) = backend.prepare(source_of(cubin, backend.arch, "saxpy")).run([launch])
-                    x, y = launch.arguments[2].initial, launch.arguments[3].initial
-                    right = hasattr(result, "outputs") and np.allclose(result.outputs["z"], 2 * x + y, atol=1e-5)
-                    say("saxpy", n, guard, "right" if right else short(result), getattr(result, "elapsed_ms", None))
-            for name in ("over", "under", "overread", "wild", "trap", "mutate", "hang", "saxpy", "dynamic"):
-                for guard in Guard:
-                    launch = launch_of(1024, guard, 1.0, 90_000 if name == "dynamic" else 0)
-                    (result,) = backend.prepare(source_of(cubin, backend.arch, name)).run([launch])
-                    say(name, guard, short(result), "runners", backend.runners_started)
+            for name in ("saxpy", "over", "wild", "hang", "saxpy", "dynamic"):
+                launch = launch_of(1000, Guard.RIGHT, 1.0, 90_000 if name == "dynamic" else 0)
+                (result,) = backend.prepare(source_of(cubin, backend.arch, name)).run([launch])
+                say(name, short(result), "runners", backend.runners_started)
             for n in (1 << 16, 1 << 20, 1 << 23):
                 for names, role in ((("saxpy", "saxpy"), "out"), (("accumulate",), "io"), (("cached",), "out")):
                     sources = [source_of(cubin, backend.arch, name) for name in names]
@@ -150,6 +145,18 @@ def main() -> None:
                         samples.cold, "clock", set(samples.clock_mhz), "throttle", set(samples.throttle), samples.busy,
                         "outputs", [(o.program, o.seed, o.index) for o in samples.outputs], f"{took:.2f} s",
                     )  # fmt: skip
+            text = "__global__ void saxpy(int n, float a, const float* x, const float* y, float* z) { }"
+            spec = LaunchSpec(
+                "saxpy", (Dim("n", (1 << 20, 33), Origin.DIRECTIVE),),
+                tuple(BufferSpec(b, r, ("n",), "normal", Origin.DIRECTIVE) for b, r in (("x", Role.IN), ("y", Role.IN), ("z", Role.OUT))),
+                grid=("cdiv(n, 256)", "1", "1"), block=("256", "1", "1"),
+            )  # fmt: skip
+            kernel = parse(text).kernels[0]
+            for name in ("saxpy", "cached", "mutate"):
+                source = evolve(source_of(cubin, backend.arch, name), kernel=kernel)
+                rival = evolve(source_of(cubin, backend.arch, "saxpy"), kernel=kernel)
+                before = time.monotonic()
+                say(name, benchmark(JudgeJob(text, "a.cu", kernel, spec), source, rival, backend), time.monotonic() - before)
         except Exception:
             traceback.print_exc()
             if backend._child is not None:
