@@ -20,6 +20,9 @@ import tree_sitter_cuda
 from attrs import frozen
 
 from dice_lsp.records import Kernel
+from dice_lsp.source.headers import read_header
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.skeleton import Skeleton
 
 DEVICE_WORDS = frozenset({"__global__", "__device__", "__constant__", "__shared__", "__managed__", "__grid_constant__"})
 _DEVICE_NAMES = DEVICE_WORDS | {"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp"}
@@ -202,9 +205,7 @@ def without_kernels(slice_text: str, kernels: Sequence[Kernel], keep: Sequence[K
 
 def kernels_of(text: str) -> tuple[Kernel, ...]:
     """The kernels of a text; bodies and parameters are not read."""
-    from dice_lsp.source.kernels import parse
-
-    return tuple(parse(text).kernels)
+    return parse(text).kernels
 
 
 def blank(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -350,6 +351,10 @@ class _Offsets:
         return self._starts[block] + sum(1 for value in head if value & 0xC0 != 0x80)
 
 
+_ATTRIBUTES = re.compile(
+    r"\b(?:__align__|__attribute__|__declspec|alignas|__maxnreg__|__cluster_dims__|__block_size__)\s*"
+    r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+)
 _CONTAINERS = frozenset(
     {"translation_unit", "declaration_list", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif"}
     | {"preproc_elifdef", "field_declaration_list"}
@@ -360,10 +365,12 @@ _DIRECTIVES = frozenset({"preproc_def", "preproc_function_def", "preproc_call", 
 
 @functools.lru_cache(maxsize=64)
 def _outline(text: str, device_words: frozenset[str]) -> _Outline:
-    offsets = _Offsets(text)
     code = mask(text)
+    # The grammar does not know these in every place where a compiler takes them; they say nothing about what is device code.
+    readable = _ATTRIBUTES.sub(lambda match: re.sub(r"[^\r\n]", " ", match.group()), code)
+    offsets = _Offsets(readable)
     root = _parse(offsets.data).root_node
-    reader = _Reader(text, code, offsets, device_words, frozenset(_macros_of(text)))
+    reader = _Reader(text, code, offsets, device_words, frozenset(_macros_of(text)), parse(text).skeleton)
     reader.read(root)
     includes, noise = _read_directives(text, code)
     return _Outline(text, code, tuple(reader.items), includes, _macros_of(text), noise, tuple(reader.usings))
@@ -373,9 +380,15 @@ class _Reader:
     """Turns the tree into items. It looks at declarations only, never into a function's body."""
 
     def __init__(
-        self, text: str, code: str, offsets: _Offsets, device_words: frozenset[str], macros: frozenset[str]
+        self,
+        text: str,
+        code: str,
+        offsets: _Offsets,
+        device_words: frozenset[str],
+        macros: frozenset[str],
+        skeleton: Skeleton,
     ) -> None:
-        self.text, self.code, self.offsets = text, code, offsets
+        self.text, self.code, self.offsets, self.skeleton = text, code, offsets, skeleton
         self.device_words, self.macros = device_words, macros
         self.items: list[_Item] = []
         self.usings: list[tuple[int, int, str]] = []
@@ -406,9 +419,14 @@ class _Reader:
 
     def item(self, node: tree_sitter.Node) -> None:
         kind = node.type
+        if self.broken(node):
+            self.lexical(*self.span(node))
+            return
         if kind in _DIRECTIVES or kind == "comment" or kind.startswith("#") or (not node.is_named and kind != "ERROR"):
             return
         start, end = self.span(node)
+        if not self.code[start:end].strip(" \t\r\n;"):
+            return
         inner = node
         while inner.type in ("template_declaration", "linkage_specification") and inner.named_children:
             inner = inner.named_children[-1]
@@ -436,6 +454,53 @@ class _Reader:
             return
         else:
             self.unknown(node, start, end)
+
+    def broken(self, node: tree_sitter.Node) -> bool:
+        """The grammar could not read it, or has put two functions into one."""
+        if not node.has_error or node.type in _DIRECTIVES:
+            return False
+        start, end = self.span(node)
+        inside = sum(start <= block.start < end for block in self.skeleton.blocks)
+        return inside > (0 if node.type == "ERROR" else 1)
+
+    def lexical(self, start: int, end: int) -> None:
+        """Items of a part that the grammar cannot read, by the outline that only counts braces.
+
+        What stands between them stays in the slice, so that a compiler sees it.
+        """
+        at = start
+        spans = [(b.start, min(b.end, end), b.body_start) for b in self.skeleton.blocks if start <= b.start < end]
+        spans += [(d.start, min(d.end + 1, end), -1) for d in self.skeleton.declarations if start <= d.start < end]
+        for item_start, item_end, body_start in sorted(spans):
+            if item_start < at:
+                continue
+            at = item_end
+            words = self.words(item_start, item_end)
+            head = self.words(item_start, body_start) if body_start >= 0 else words
+            first = re.match(r"(?:template\s*<[^;{]*>\s*)?(\w+)", self.code[item_start:item_end])
+            if not self.device_words.isdisjoint(head):
+                self.after_device = True
+                self.add(_Item(_Kind.DEVICE, item_start, item_end, frozenset(), words))
+            elif body_start >= 0:
+                header = read_header(self.text, item_start, body_start - 1)
+                names = frozenset() if header is None else frozenset((header.name, *header.qualified))
+                at_constexpr = self.code.find("constexpr", item_start, body_start)
+                kind = _Kind.NAMED if at_constexpr >= 0 else _Kind.FUNCTION
+                self.after_device = False
+                self.add(
+                    _Item(
+                        kind,
+                        item_start,
+                        item_end,
+                        names,
+                        words,
+                        constexpr_at=at_constexpr if at_constexpr >= 0 else None,
+                    )
+                )
+            elif first is not None and first[1] in _NAMED_WORDS | {"using"} and "namespace" not in words:
+                self.add(_Item(_Kind.NAMED, item_start, item_end, words - _NAMED_WORDS, words))
+            else:
+                self.add(_Item(_Kind.VARIABLE, item_start, item_end, frozenset(), words))
 
     def add(self, item: _Item) -> None:
         self.items.append(item)
@@ -632,7 +697,7 @@ class _Reader:
             if type_node is not None and type_node.type == "enum_specifier":
                 if (body := type_node.child_by_field_name("body")) is not None:
                     names.update(self.words(*self.span(body)))
-            members = ()
+            members: tuple[_Member, ...] = ()
             if type_node is not None and type_node.type in _SPECIFIERS - {"enum_specifier"}:
                 body = type_node.child_by_field_name("body")
                 members = self.host_members(body) if body is not None else ()
@@ -666,6 +731,24 @@ class _Reader:
         self.add(_Item(kind, start, end, frozenset(), words))
 
 
+_NAMED_WORDS = frozenset(
+    {
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "typedef",
+        "const",
+        "constexpr",
+        "static",
+        "inline",
+        "int",
+        "float",
+        "double",
+        "unsigned",
+    }
+    | {"long", "short", "char", "bool", "template", "typename", "concept", "void", "volatile"}
+)
 _NO_CALLS = frozenset(
     {
         "sizeof",
@@ -900,7 +983,9 @@ _HOST_HEADERS = re.compile(
 
 def classify_header(name: str, angled: bool) -> IncludeKind:
     """What is known of a header by its name alone."""
-    if (name in _STANDARD_HEADERS and angled) or (name in _STANDARD_HEADERS and name.endswith(".h") and "/" not in name):
+    if (name in _STANDARD_HEADERS and angled) or (
+        name in _STANDARD_HEADERS and name.endswith(".h") and "/" not in name
+    ):
         return IncludeKind.STANDARD
     if name in _BUILT_IN_HEADERS:
         return IncludeKind.BUILT_IN

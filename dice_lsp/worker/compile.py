@@ -45,6 +45,7 @@ from dice_lsp.records import (
 from dice_lsp.source import slice as slices
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
 from dice_lsp.worker.occupancy import limits_of, occupancy
+from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,6 @@ DEFAULT_BLOCK_THREADS = 256
 MAX_MESSAGES = 60
 _DOCUMENT = "dice_document.cu"
 _PRELUDE = "dice_prelude.h"
-_CONSTEXPR = "dice_cexp"
-"""Stands for `constexpr` of functions without an execution space; as long as that word, so that columns stay."""
 
 
 @frozen
@@ -107,6 +106,12 @@ class Program:
     """Includes worth precompiling, hoisted to the top."""
     standard: tuple[str, ...]
     """Headers of cuda/std that stand in for the standard library's."""
+    library: tuple[str, ...]
+    """Headers of device types that a header of a library would have brought."""
+    namespaces: tuple[str, ...]
+    """Targets of using directives."""
+    using_std: bool
+    """The text or a header says `using namespace std`."""
     errors: tuple[CompileMessage, ...]
     missing: tuple[Include, ...]
     """Headers that were not found and were left out."""
@@ -337,7 +342,33 @@ class Compiler:
     # NVRTC
 
     def _nvrtc_compile(self, job: CompileJob, program: Program) -> tuple[tuple[Build, ...], bool]:
-        """Builds, and whether a failure is the text's own fault, so that nvcc would say the same."""
+        """Builds, and whether a failure is the text's own fault, so that nvcc would say the same.
+
+        A name that means no kernel (an `#if` leaves it out, its template arguments do not fit) is an error of the whole
+        compile for NVRTC; it concerns that kernel alone, so the others are compiled again without it.
+        """
+        keys = build_keys(job.kernels)
+        expressions = [self._expression(job, key, kernel) for key, kernel in zip(keys, job.kernels, strict=True)]
+        builds, own_fault, bad_names = self._nvrtc_once(job, program, expressions)
+        if not bad_names:
+            return builds, own_fault
+        told: list[tuple[str | Build, str | None]] = []
+        for kernel, (reason, expression) in zip(job.kernels, expressions, strict=True):
+            said = None if expression is None else bad_names.get(re.sub(r"\s", "", expression))
+            if said is None:
+                told.append((reason, expression))
+            elif kernel.template and "is undefined" not in said:
+                message = CompileMessage(kernel.line, 0, "error", f"{expression}: {said}")
+                told.append((CompileFailed(f"nvrtc {self.nvrtc_version}", (message,)), None))
+            else:
+                told.append((NotCompiled(f"{kernel.name} is not in this build: an #if leaves it out"), None))
+        builds, own_fault, bad_names = self._nvrtc_once(job, program, told)
+        return builds, own_fault
+
+    def _nvrtc_once(
+        self, job: CompileJob, program: Program, expressions: Sequence[tuple[str | Build, str | None]]
+    ) -> tuple[tuple[Build, ...], bool, dict[str, str]]:
+        """(builds, whether a failure is the text's own fault, name expressions that mean nothing -> the message)."""
         nvrtc = self._nvrtc
         started = time.monotonic()
         text, prefix_lines, includes = self._nvrtc_text(program)
@@ -352,7 +383,6 @@ class Compiler:
             options += [f"-I{path}" for path in self._toolkit]
         if program.heavy or program.standard:
             options += self._pch_options(program, options)
-        expressions = [self._expression(job, key, kernel) for key, kernel in zip(build_keys(job.kernels), job.kernels)]
         status, handle = nvrtc.nvrtcCreateProgram(
             text.encode("utf-8", "replace"),
             _DOCUMENT.encode(),
@@ -361,7 +391,7 @@ class Compiler:
             [name.encode("utf-8", "replace") for name in includes],
         )
         if int(status) != 0:
-            return (NotCompiled(f"NVRTC refused the program: {status.name}"),) * len(job.kernels), True
+            return (NotCompiled(f"NVRTC refused the program: {status.name}"),) * len(job.kernels), True, {}
         try:
             for _, expression in expressions:
                 if expression is not None:
@@ -379,27 +409,30 @@ class Compiler:
             places = _Places(job, program, prefix_lines)
             messages, resources = parse_log(output, places)
             if int(status) != 0:
+                bad_names = bad_name_expressions(output)
+                if bad_names:
+                    return (), True, bad_names
                 if not any(message.severity == "error" for message in messages):
                     said = next((line.strip() for line in output.splitlines() if line.strip()), status.name)
                     messages = [CompileMessage(places.first_line, 0, "error", said), *messages]
                 messages = _explained(messages, program)
                 hopeless = not _smells_of_host(messages, program)
                 failed = CompileFailed(compiler, tuple(messages[:MAX_MESSAGES]))
-                return tuple(failed for _ in job.kernels), hopeless
+                return tuple(failed if isinstance(r, str) else r for r, _ in expressions), hopeless, {}
             if not any(expression for _, expression in expressions):
-                return tuple(NotCompiled(reason or "no kernel was asked for") for reason, _ in expressions), True
+                return tuple(_without(reason) for reason, _ in expressions), True, {}
             _, size = nvrtc.nvrtcGetCUBINSize(handle)
             cubin = b" " * size
             nvrtc.nvrtcGetCUBIN(handle, cubin)
             builds: list[Build] = []
             for reason, expression in expressions:
                 if expression is None:
-                    builds.append(NotCompiled(reason))
+                    builds.append(_without(reason))
                     continue
                 status, lowered = nvrtc.nvrtcGetLoweredName(handle, expression.encode("utf-8", "replace"))
                 symbol = lowered.decode() if int(status) == 0 else ""
                 builds.append(_compiled(self.arch_of(job), compiler, symbol, resources, elapsed_ms, messages, cubin))
-            return tuple(builds), True
+            return tuple(builds), True, {}
         finally:
             nvrtc.nvrtcDestroyProgram(handle)
 
@@ -407,7 +440,8 @@ class Compiler:
         _, size = self._nvrtc.nvrtcGetProgramLogSize(handle)
         buffer = b" " * size
         self._nvrtc.nvrtcGetProgramLog(handle, buffer)
-        return buffer.rstrip(b"\0 ").decode("utf-8", "replace")
+        text: str = buffer.rstrip(b"\0 ").decode("utf-8", "replace")
+        return text
 
     def _version_macros(self) -> list[tuple[str, int]]:
         number = self._version[0] * 1000 + self._version[1] * 10
@@ -427,7 +461,9 @@ class Compiler:
         if lines:
             lines.append("#pragma nv_hdrstop")
         lines.append(f'#include "{_PRELUDE}"')
-        prelude = prelude_text(program)
+        prelude = prelude_text(
+            program.standard, program.sliced.names, program.using_std, program.namespaces, program.library
+        )
         text = re.sub(r"\r\n|\r", "\n", program.device_text)
         includes = {_PRELUDE: prelude, **{header.path: header.text for header in program.headers}}
         return "\n".join([*lines, text]) + "\n", len(lines), includes
@@ -437,7 +473,6 @@ class Compiler:
         if kernel.template:
             arguments, missing = template_arguments(kernel, job.templates.get(key, {}))
             if missing:
-                example = missing if "typename" not in kernel.template_spelling else f"{missing}=float"
                 example = f"{missing}=float" if _is_type_parameter(kernel, missing) else f"{missing}=1"
                 return (
                     f"template arguments of {kernel.name} are unknown; add `with {example}` to its //dice: line",
@@ -616,7 +651,9 @@ class _Assembler:
         self.compiler, self.job = compiler, job
         self.folder = Path(os.path.normpath(os.path.abspath(job.path))).parent
         self.include_dirs = _include_dirs(job)
-        self.roots = (*self.include_dirs, workspace_root(self.folder))
+        self.root = workspace_root(self.folder)
+        self.roots = (*self.include_dirs, self.root)
+        self.usual_dirs = usual_include_dirs(self.folder, self.root)
         self.errors: list[CompileMessage] = []
         self.missing: list[Include] = []
         self.paths: list[str] = []
@@ -642,6 +679,9 @@ class _Assembler:
             headers=headers,
             heavy=self._heavy(sliced),
             standard=self._standard(sliced, rewritten),
+            library=self._library(sliced),
+            namespaces=tuple(dict.fromkeys(name for part in sliced for name in part.using_namespaces)),
+            using_std=any(uses_std(part) for part in sliced),
             errors=tuple(self.errors),
             missing=tuple(self.missing),
         )
@@ -669,7 +709,7 @@ class _Assembler:
 
     def _user(self, at: int, include: Include, line: int) -> bool:
         folders = [] if include.angled else [Path(self.paths[at]).parent if at else self.folder]
-        for folder in (*folders, *self.include_dirs):
+        for folder in (*folders, *self.include_dirs, *self.usual_dirs):
             path = Path(os.path.normpath(folder / include.name))
             try:
                 status = path.stat()
@@ -700,7 +740,7 @@ class _Assembler:
 
     def _rewrite(self, index: int, part: DeviceSlice) -> str:
         """The slice with each include of a user's header naming its path, those left out blanked, `constexpr` marked."""
-        edits: list[tuple[int, int, str]] = [(at, at + len(_CONSTEXPR), _CONSTEXPR) for at in part.constexpr_at]
+        edits: list[tuple[int, int, str]] = [(at, at + len(CONSTEXPR), CONSTEXPR) for at in part.constexpr_at]
         for include in part.includes:
             ends = "".join(re.findall(r"\r\n|\r|\n", part.text[include.start : include.end]))
             if include.name == "cub/cub.cuh":
@@ -745,62 +785,36 @@ class _Assembler:
 
     def _standard(self, sliced: Sequence[DeviceSlice], texts: Sequence[str]) -> tuple[str, ...]:
         """Headers of cuda/std for the names of the standard library that device code uses."""
-        names: set[str] = set()
+        found: set[str] = set()
         for part, text in zip(sliced, texts, strict=True):
-            names.update(re.findall(r"\bstd\s*::\s*([A-Za-z_]\w*)", slices.mask(text)))
-            if any(item.startswith("using namespace std") for item in part.dropped):
-                names |= part.names & _UNQUALIFIED
-        headers = {header for name in names if (header := _STD_HEADERS.get(name)) is not None}
-        return tuple(sorted(h for h in headers if self.compiler.find_system_header(h) is not None))
+            qualified = re.findall(r"\bstd\s*::\s*([A-Za-z_]\w*)", slices.mask(text))
+            found |= standard_headers(qualified, part.names, uses_std(part))
+        return tuple(sorted(header for header in found if self.compiler.find_system_header(header) is not None))
+
+    def _library(self, sliced: Sequence[DeviceSlice]) -> tuple[str, ...]:
+        found: set[str] = set()
+        dropped = [i.name for part in sliced for i in part.includes if i.kind is IncludeKind.HOST]
+        for part in sliced:
+            found |= library_headers(dropped, part.names)
+        return tuple(sorted(header for header in found if self.compiler.find_system_header(header) is not None))
+
+
+def uses_std(part: DeviceSlice) -> bool:
+    """The text says `using namespace std`, which the slice has dropped."""
+    return "using namespace std" in part.dropped
 
 
 _HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h")
 
 
-def _std_headers() -> dict[str, str]:
-    groups = {
-        "type_traits": """is_same is_same_v enable_if enable_if_t conditional conditional_t is_integral is_integral_v
-            is_floating_point is_floating_point_v is_arithmetic is_arithmetic_v is_signed is_signed_v is_unsigned
-            is_unsigned_v is_pointer is_pointer_v is_const is_const_v is_base_of is_base_of_v is_convertible
-            is_convertible_v is_trivially_copyable is_trivially_copyable_v remove_cv remove_cv_t remove_const
-            remove_const_t remove_reference remove_reference_t remove_pointer remove_pointer_t decay decay_t add_const
-            add_const_t add_pointer add_pointer_t make_unsigned make_unsigned_t make_signed make_signed_t common_type
-            common_type_t integral_constant bool_constant true_type false_type void_t is_void is_void_v is_enum is_enum_v
-            underlying_type underlying_type_t is_class is_class_v is_invocable is_invocable_v invoke_result
-            invoke_result_t alignment_of aligned_storage aligned_storage_t conjunction conjunction_v disjunction
-            disjunction_v negation negation_v type_identity type_identity_t is_constant_evaluated""",
-        "limits": "numeric_limits",
-        "utility": """pair make_pair move forward swap exchange declval index_sequence make_index_sequence
-            integer_sequence make_integer_sequence index_sequence_for as_const""",
-        "array": "array",
-        "tuple": "tuple make_tuple tie get tuple_size tuple_element forward_as_tuple apply",
-        "complex": "complex",
-        "optional": "optional nullopt",
-        "span": "span",
-        "bit": "bit_cast popcount countl_zero countr_zero has_single_bit bit_ceil bit_floor bit_width rotl rotr",
-        "functional": """plus minus multiplies divides modulus negate less greater less_equal greater_equal equal_to
-            not_equal_to logical_and logical_or bit_and bit_or bit_xor invoke""",
-        "initializer_list": "initializer_list",
-        "algorithm": "clamp",
-        "cstddef": "byte",
-    }
-    return {name: f"cuda/std/{header}" for header, names in groups.items() for name in names.split()}
-
-
-_STD_HEADERS = _std_headers()
-_UNQUALIFIED = frozenset(
-    {
-        "numeric_limits",
-        "is_same",
-        "is_same_v",
-        "enable_if",
-        "enable_if_t",
-        "conditional",
-        "conditional_t",
-        "integral_constant",
-    }
-    | {"true_type", "false_type", "index_sequence", "make_index_sequence"}
-)
+def usual_include_dirs(folder: Path, root: Path) -> tuple[Path, ...]:
+    """Folders of a project that builds usually name with -I: looked into last, when nothing else has the header."""
+    found: list[Path] = []
+    for parent in (folder, *folder.parents):
+        if not parent.is_relative_to(root):
+            break
+        found += [parent, *(parent / name for name in ("include", "inc", "common", "Common", "src"))]
+    return tuple(path for path in found if path.is_dir())
 
 
 def workspace_root(folder: Path) -> Path:
@@ -815,76 +829,6 @@ def workspace_root(folder: Path) -> Path:
         if any((candidate / mark).exists() for mark in (".git", ".hg", ".svn", "compile_commands.json")):
             return candidate
     return folder.parent if folder.parent != Path(folder.anchor) else folder
-
-
-_MATH = """sqrt cbrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh
-    pow fabs floor ceil round rint nearbyint trunc fmod remainder hypot erf erfc tgamma lgamma ldexp frexp fmax fmin
-    fma copysign isnan isinf isfinite signbit abs min max
-    sqrtf expf exp2f logf log2f log10f log1pf sinf cosf tanf asinf acosf atanf atan2f sinhf coshf tanhf powf fabsf floorf
-    ceilf roundf rintf truncf fmodf hypotf erff erfcf fmaxf fminf fmaf copysignf"""
-_INTEGERS = """int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t intptr_t uintptr_t"""
-
-
-def prelude_text(program: Program) -> str:
-    """What `cuda_runtime.h` and the C headers give to device code and NVRTC does not have on its own."""
-    standard = ["namespace std {"]
-    standard += [f"using ::{name};" for name in (*_MATH.split(), *_INTEGERS.split(), "size_t", "ptrdiff_t")]
-    standard.append("}")
-    lines = [_PRELUDE_MACROS, f"#define {_CONSTEXPR} constexpr __host__ __device__", " ".join(standard)]
-    if program.standard:
-        lines.append("namespace std { using namespace cuda::std; }")
-        if any(item.startswith("using namespace std") for item in program.sliced.dropped):
-            used = sorted(name for name in program.sliced.names & _UNQUALIFIED)
-            lines += [f"using cuda::std::{name};" for name in used if _STD_HEADERS[name] in program.standard]
-    for target in program.sliced.using_namespaces:
-        # The header that opens it may have been left out; an empty namespace does no harm then.
-        if re.fullmatch(r"\w+", target):
-            lines.append(f"namespace {target} {{}}")
-    return "\n".join(lines) + "\n"
-
-
-def _macro(name: str, value: str) -> str:
-    return f"#ifndef {name}\n#define {name} {value}\n#endif"
-
-
-_PRELUDE_MACROS = "\n".join(
-    [
-        "#pragma once",
-        # The types of cuda/std/cstdint, so that both can be seen.
-        "using int8_t = signed char; using int16_t = signed short; using int32_t = signed int; using int64_t = signed long long;",
-        "using uint8_t = unsigned char; using uint16_t = unsigned short; using uint32_t = unsigned int;",
-        "using uint64_t = unsigned long long; using intptr_t = int64_t; using uintptr_t = uint64_t;",
-        "typedef unsigned int uint; typedef unsigned short ushort; typedef unsigned long ulong; typedef unsigned char uchar;",
-        *(
-            _macro(name, value)
-            for name, value in {
-                "INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)",
-                "HUGE_VALF": "__int_as_float(0x7f800000)", "HUGE_VAL": "__longlong_as_double(0x7ff0000000000000LL)",
-                "CUDART_INF_F": "__int_as_float(0x7f800000)", "CUDART_NAN_F": "__int_as_float(0x7fffffff)",
-                "CUDART_INF": "__longlong_as_double(0x7ff0000000000000LL)", "CUDART_PI_F": "3.141592654f",
-                "CUDART_PI": "3.1415926535897931e+0", "FLT_MAX": "3.402823466e+38f", "FLT_MIN": "1.175494351e-38f",
-                "FLT_EPSILON": "1.192092896e-07f", "FLT_DIG": "6", "FLT_MANT_DIG": "24", "FLT_RADIX": "2",
-                "FLT_TRUE_MIN": "1.401298464e-45f", "DBL_MAX": "1.7976931348623157e+308",
-                "DBL_MIN": "2.2250738585072014e-308", "DBL_EPSILON": "2.2204460492503131e-016", "DBL_DIG": "15",
-                "DBL_MANT_DIG": "53", "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255",
-                "CHAR_MIN": "(-128)", "CHAR_MAX": "127", "SHRT_MIN": "(-32768)", "SHRT_MAX": "32767", "USHRT_MAX": "65535",
-                "INT_MIN": "(-2147483647-1)", "INT_MAX": "2147483647", "UINT_MAX": "4294967295u",
-                "LONG_MIN": "(-9223372036854775807L-1L)", "LONG_MAX": "9223372036854775807L", "ULONG_MAX": "18446744073709551615UL",
-                "LLONG_MIN": "(-9223372036854775807LL-1LL)", "LLONG_MAX": "9223372036854775807LL",
-                "ULLONG_MAX": "18446744073709551615ULL", "INT8_MIN": "(-128)", "INT8_MAX": "127", "UINT8_MAX": "255",
-                "INT16_MIN": "(-32768)", "INT16_MAX": "32767", "UINT16_MAX": "65535", "INT32_MIN": "(-2147483647-1)",
-                "INT32_MAX": "2147483647", "UINT32_MAX": "4294967295u", "INT64_MIN": "(-9223372036854775807LL-1LL)",
-                "INT64_MAX": "9223372036854775807LL", "UINT64_MAX": "18446744073709551615ULL",
-                "SIZE_MAX": "18446744073709551615UL", "NULL": "0",
-                "M_E": "2.7182818284590452354", "M_LOG2E": "1.4426950408889634074", "M_LOG10E": "0.43429448190325182765",
-                "M_LN2": "0.69314718055994530942", "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
-                "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.78539816339744830962", "M_1_PI": "0.31830988618379067154",
-                "M_2_PI": "0.63661977236758134308", "M_2_SQRTPI": "1.12837916709551257390",
-                "M_SQRT2": "1.41421356237309504880", "M_SQRT1_2": "0.70710678118654752440",
-            }.items()
-        ),
-    ]
-)  # fmt: skip
 
 
 # Names
@@ -981,6 +925,31 @@ class Resources:
     stack_bytes: int = 0
     spill_store_bytes: int = 0
     spill_load_bytes: int = 0
+
+
+def _without(reason: str | Build) -> Build:
+    return NotCompiled(reason) if isinstance(reason, str) else reason
+
+
+def bad_name_expressions(output: str) -> dict[str, str]:
+    """Name expressions (white space removed) that NVRTC could not resolve -> why; empty if the text has errors of its own.
+
+    NVRTC appends the expressions to the text in a file of its own, `__nv_name_map`, and reports their errors there.
+    """
+    bad: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for line in output.splitlines():
+        match = _HEAD.match(line)
+        if match is None or "error" not in match["severity"]:
+            continue
+        if match["file"] != "__nv_name_map":
+            return {}
+        named = re.search(r'Input name expression was: "(.*)"', match["text"])
+        if named is not None:
+            bad[re.sub(r"\s", "", named[1])] = first.get(match["line"], match["text"].partition(". Input")[0])
+        else:
+            first.setdefault(match["line"], match["text"])
+    return bad
 
 
 def _compiled(
