@@ -1,6 +1,7 @@
 """Code actions: entries of a menu and nothing more. The work is in the commands that they name.
 
-They carry no edit, because a client applies a code action's edit without looking at the version of the text.
+They carry no edit, because a client applies a code action's edit without looking at the version of the text. The
+exception is a misspelt word of a directive, which is replaced by what is known the moment the menu is opened.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from dice_lsp.hint import candidate_title
 from dice_lsp.jobs import Fill
 from dice_lsp.pipeline import rank
 from dice_lsp.records import CandidateReport, Kernel
-from dice_lsp.server import from_lsp
+from dice_lsp.server import from_lsp, to_lsp
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
 from dice_lsp.server.session import DiceServer
@@ -34,6 +35,7 @@ def register(server: DiceServer) -> None:
             *_fill_actions(server, snapshot, params.range, start, end),
             *_candidate_actions(server, snapshot, start, end),
             *_directive_actions(server, snapshot, start, end),
+            *_directive_fixes(server, snapshot, start, end),
         ]
         return [action for action in actions if only is None or any(_is_kind(action.kind, kind) for kind in only)]
 
@@ -118,6 +120,21 @@ def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: 
     arguments = {"uri": snapshot.document.uri, "kernel": kernel.name}
     title = "DICE: write //dice: line"
     return [_action(server, title, "dice.writeDirective", arguments, types.CodeActionKind.QuickFix)]
+
+
+def _directive_fixes(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
+    document, index = snapshot.document, snapshot.index
+    return [
+        types.CodeAction(
+            title=f"DICE: change to {problem.fix}",
+            kind=types.CodeActionKind.QuickFix,
+            edit=to_lsp.versioned_edit(
+                document.uri, document.version, index, problem.start, problem.end, problem.fix, server.encoding
+            ),
+        )
+        for problem in snapshot.problems
+        if problem.fix is not None and _touches(start, end, problem.start, problem.end)
+    ]
 
 
 def _touches(start: int, end: int, first: int, last: int) -> bool:

@@ -1,0 +1,222 @@
+"""An editor without a screen: it keeps texts and versions, takes edits and undoes them, over pytest-lsp's client.
+
+It behaves as the two real editors do where they differ: VS Code speaks UTF-16 and refuses an edit of an old version,
+Neovim speaks UTF-8 and says that it applied one that it skipped.
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import converters
+from lsprotocol import types as t
+from pytest_lsp import LanguageClient, client_capabilities
+
+from dice_lsp.source.positions import LineIndex
+
+HERE = Path(__file__).resolve().parent
+WHOLE = t.Range(t.Position(0, 0), t.Position(2**31 - 1, 0))
+
+
+def capabilities(name: str) -> t.ClientCapabilities:
+    """What Neovim 0.11.4 says of itself (recorded), or VS Code with languageclient 10."""
+    if name == "neovim":
+        recorded = json.loads((HERE / "neovim_0.11.4.json").read_text())
+        recorded["experimental"] = {"dice": True}
+        return converters.get_converter().structure(recorded, t.ClientCapabilities)
+    given = client_capabilities("visual_studio_code")
+    assert given.text_document and given.workspace and given.general and given.text_document.code_action
+    given.general.position_encodings = [t.PositionEncodingKind.Utf16]
+    given.text_document.inlay_hint = t.InlayHintClientCapabilities(dynamic_registration=True)
+    given.text_document.code_action.tag_support = t.CodeActionTagOptions([t.CodeActionTag.LlmGenerated])
+    given.text_document.code_action.disabled_support = True
+    given.workspace.inlay_hint = t.InlayHintWorkspaceClientCapabilities(refresh_support=True)
+    given.workspace.code_lens = t.CodeLensWorkspaceClientCapabilities(refresh_support=True)
+    return given
+
+
+def plain(value: Any) -> Any:
+    """Dicts and lists again, out of pygls' nested named tuples."""
+    if hasattr(value, "_asdict"):
+        return {key: plain(item) for key, item in value._asdict().items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+class Editor:
+    """One session. `name` is `neovim` or `vscode`."""
+
+    def __init__(self, client: LanguageClient, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.texts: dict[str, str] = {}
+        self.versions: dict[str, int] = {}
+        self.undo_stack: dict[str, list[str]] = {}
+        self.refreshes = 0
+        self.notifications: list[tuple[str, Any]] = []
+        self.take_edits = True
+
+        @client.feature(t.WORKSPACE_INLAY_HINT_REFRESH)
+        def inlay_refresh(params: None) -> None:
+            self.refreshes += 1
+
+        @client.feature(t.WORKSPACE_CODE_LENS_REFRESH)
+        def lens_refresh(params: None) -> None: ...
+
+        @client.feature(t.CLIENT_REGISTER_CAPABILITY)
+        def register(params: t.RegistrationParams) -> None: ...
+
+        @client.feature("dice/status")
+        def status(params: Any) -> None:
+            self.notifications.append(("dice/status", params))
+
+        @client.feature("dice/candidate")
+        def candidate(params: Any) -> None:
+            self.notifications.append(("dice/candidate", params))
+
+        @client.feature(t.WORKSPACE_APPLY_EDIT)
+        def apply_edit(params: t.ApplyWorkspaceEditParams) -> t.ApplyWorkspaceEditResult:
+            return self._apply(params)
+
+    @property
+    def encoding(self) -> str:
+        return "utf-8" if self.name == "neovim" else "utf-16"
+
+    async def start(self, **options: Any) -> t.InitializeResult:
+        return await self.client.initialize_session(
+            t.InitializeParams(capabilities=capabilities(self.name), initialization_options=options)
+        )
+
+    # Texts
+
+    def open(self, uri: str, text: str) -> None:
+        self.texts[uri], self.versions[uri], self.undo_stack[uri] = text, 1, []
+        self.client.text_document_did_open(t.DidOpenTextDocumentParams(t.TextDocumentItem(uri, "cuda", 1, text)))
+
+    def close(self, uri: str) -> None:
+        self.client.text_document_did_close(t.DidCloseTextDocumentParams(t.TextDocumentIdentifier(uri)))
+        del self.texts[uri]
+
+    def save(self, uri: str) -> None:
+        self.client.text_document_did_save(t.DidSaveTextDocumentParams(t.TextDocumentIdentifier(uri)))
+
+    def edit(self, uri: str, old: str, new: str) -> None:
+        """Replace the only occurrence of `old`, as one incremental change."""
+        text = self.texts[uri]
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
+        start = text.index(old)
+        self.replace(uri, start, start + len(old), new)
+
+    def replace(self, uri: str, start: int, end: int, new: str) -> None:
+        text = self.texts[uri]
+        self.undo_stack[uri].append(text)
+        change = t.TextDocumentContentChangePartial(range=self.range(uri, start, end), text=new)
+        self._send(uri, text[:start] + new + text[end:], change)
+
+    def undo(self, uri: str) -> None:
+        text = self.undo_stack[uri].pop()
+        self._send(uri, text, t.TextDocumentContentChangeWholeDocument(text=text))
+
+    def _send(self, uri: str, text: str, change: t.TextDocumentContentChangeEvent) -> None:
+        self.texts[uri] = text
+        self.versions[uri] += 1
+        identifier = t.VersionedTextDocumentIdentifier(version=self.versions[uri], uri=uri)
+        self.client.text_document_did_change(t.DidChangeTextDocumentParams(identifier, [change]))
+
+    def _apply(self, params: t.ApplyWorkspaceEditParams) -> t.ApplyWorkspaceEditResult:
+        (change,) = params.edit.document_changes or []
+        assert isinstance(change, t.TextDocumentEdit)
+        uri, version = change.text_document.uri, change.text_document.version
+        assert version is not None, "an edit must name its version"
+        if not self.take_edits or version != self.versions[uri]:
+            return t.ApplyWorkspaceEditResult(applied=self.name == "neovim")
+        (edit,) = change.edits
+        start, end = self.offsets(uri, edit.range)
+        self.replace(uri, start, end, edit.new_text)
+        return t.ApplyWorkspaceEditResult(applied=True)
+
+    # Positions
+
+    def range(self, uri: str, start: int, end: int) -> t.Range:
+        index = LineIndex(self.texts[uri])
+        return t.Range(*(t.Position(*index.position(at, self.encoding)) for at in (start, end)))
+
+    def offsets(self, uri: str, given: t.Range) -> tuple[int, int]:
+        index = LineIndex(self.texts[uri])
+        start, end = (index.offset(at.line, at.character, self.encoding) for at in (given.start, given.end))
+        return start, end
+
+    def range_of(self, uri: str, words: str) -> t.Range:
+        start = self.texts[uri].index(words)
+        return self.range(uri, start, start + len(words))
+
+    # Requests
+
+    async def hints(self, uri: str) -> list[tuple[int, str]]:
+        """`(line, label)` of every hint; each must stand at the end of its line."""
+        params = t.InlayHintParams(t.TextDocumentIdentifier(uri), WHOLE)
+        index = LineIndex(self.texts[uri])
+        found = []
+        for hint in await self.client.text_document_inlay_hint_async(params) or ():
+            at = index.offset(hint.position.line, hint.position.character, self.encoding)
+            assert at == index.line_end(hint.position.line)
+            assert isinstance(hint.label, str) and len(hint.label) <= 40
+            found.append((hint.position.line, hint.label))
+        return found
+
+    async def hint_at(self, uri: str, line: int) -> str | None:
+        return next((label for at, label in await self.hints(uri) if at == line), None)
+
+    async def until_hint(self, uri: str, line: int, said: Callable[[str], bool], timeout_s: float = 60.0) -> str:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            label = await self.hint_at(uri, line)
+            if label is not None and said(label):
+                return label
+            assert time.monotonic() < deadline, f"line {line} still says {label!r}"
+            await asyncio.sleep(0.05)
+
+    async def actions(self, uri: str, words: str) -> dict[str, t.CodeAction]:
+        params = t.CodeActionParams(
+            t.TextDocumentIdentifier(uri), self.range_of(uri, words), t.CodeActionContext(diagnostics=[])
+        )
+        # Asked for without a result type: lsprotocol takes every action with a command for a bare Command.
+        protocol = self.client.protocol
+        number = str(uuid.uuid4())
+        answer = protocol.send_request(t.TEXT_DOCUMENT_CODE_ACTION, params, msg_id=number)
+        protocol._result_types[number] = None
+        actions = plain(await asyncio.wrap_future(answer)) or ()
+        structure = converters.get_converter().structure
+        return {action["title"]: structure(action, t.CodeAction) for action in actions}
+
+    async def run(self, command: str, arguments: dict[str, Any]) -> Any:
+        return plain(await self.client.workspace_execute_command_async(t.ExecuteCommandParams(command, [arguments])))
+
+    async def take(self, action: t.CodeAction) -> Any:
+        """What an editor does with a chosen action: resolve it, then run its command."""
+        resolved = await self.client.code_action_resolve_async(action)
+        assert resolved.command is not None and resolved.edit is None
+        (arguments,) = resolved.command.arguments or ()
+        return await self.run(resolved.command.command, arguments)
+
+    async def hover(self, uri: str, words: str) -> str | None:
+        at = self.range_of(uri, words).start
+        found = await self.client.text_document_hover_async(t.HoverParams(t.TextDocumentIdentifier(uri), at))
+        assert found is None or isinstance(found.contents, t.MarkupContent)
+        return None if found is None else found.contents.value
+
+    async def candidates(self, uri: str) -> list[Any]:
+        return plain(await self.client.protocol.send_request_async("dice/candidates", {"uri": uri}))
+
+    async def until(self, condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"still not so after {timeout_s} s"
+            await asyncio.sleep(0.02)
+
+    @property
+    def messages(self) -> list[str]:
+        return [message.message for message in self.client.messages]
