@@ -101,6 +101,11 @@ _DOUBLE_HINDRANCES = re.compile(
     r"\b(?:float[1234]|make_float[1234]|(?:__)?half2?|__nv_bfloat16\w*|nv_bfloat16\w*|__\w*(?:float_as_|as_float)\w*|"
     r"reinterpret_cast|atomicCAS|__float2half\w*|memcpy)\b"
 )
+_EMULATED = frozenset(
+    str(path.relative_to(Path(__file__).parent / "emulation" / "include"))
+    for path in (Path(__file__).parent / "emulation" / "include").rglob("*.h*")
+)
+_STANDARD = re.compile(r"[a-z_0-9]+(?:\.h)?|sys/[a-z]+\.h")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<open>[<"])(?P<name>[^>"\n]+)[>"]')
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _EDGE = re.compile(r"[;{}]")
@@ -132,9 +137,12 @@ def prepare_text(source: Source) -> HostText:
             raise Unsupported(f"double precision is not supported for code with {found.group()}")
     files: dict[str, str] = {}
     dropped: list[str] = []
-    _stage_headers(source, masked, Path(source.path).parent, PurePosixPath(MAIN).parent, files, dropped, source.fp64)
-    body = _rewrite(masked, keep=reached, fp64=source.fp64, dropped=dropped)
-    files[MAIN] = _prologue(source) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source)
+    standard: list[str] = []
+    staged = _stage_headers(
+        source, masked, Path(source.path).parent, PurePosixPath(MAIN).parent, files, standard, dropped
+    )
+    body = _rewrite(masked, reached, source.fp64, staged, dropped)
+    files[MAIN] = _prologue(source, standard) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source)
     shared = frozenset(
         name
         for statement in re.finditer(r"\b__shared__\b([^;{}]*)", masked.code)
@@ -145,12 +153,13 @@ def prepare_text(source: Source) -> HostText:
     )  # fmt: skip
 
 
-def _prologue(source: Source) -> str:
+def _prologue(source: Source, standard: list[str]) -> str:
     lines = []
     if source.function is not None:
         # The slice keeps no host headers, and a reference function may use the standard library's everyday parts.
-        lines += [f"#include <{name}>" for name in ("algorithm", "array", "cmath", "cstdint", "cstdio", "cstdlib", "cstring",
-                                                     "functional", "limits", "numeric", "random", "vector")]  # fmt: skip
+        everyday = ("algorithm", "array", "cmath", "cstdint", "cstdlib", "cstring", "numeric", "vector")
+        for name in dict.fromkeys((*everyday, *standard)):
+            lines += [f"#if __has_include(<{name}>)", f"#include <{name}>", "#endif"]
     else:
         arch = re.search(r"\d+", source.compiled.arch if source.compiled else "")
         lines += [
@@ -344,7 +353,9 @@ def _declares_variable(code: str, at: int) -> int | None:
     return None
 
 
-def _rewrite(masked: _Masked, keep: frozenset[int] | None, fp64: bool, dropped: list[str]) -> str:
+def _rewrite(
+    masked: _Masked, keep: frozenset[int] | None, fp64: bool, staged: set[tuple[str, bool]], dropped: list[str]
+) -> str:
     code, text = masked.code, masked.text
     edits: list[tuple[int, int, str]] = []
     emptied: list[tuple[int, int]] = []
@@ -376,10 +387,13 @@ def _rewrite(masked: _Masked, keep: frozenset[int] | None, fp64: bool, dropped: 
     for match in re.finditer(r"\b__noinline__\b", code):
         if free(*match.span()):
             edits.append((*match.span(), ""))
-    for name, _, start, end in include_names(text):
-        if _UNSUPPORTED_HEADERS.match(name):
+    for name, quoted, start, end in include_names(text):
+        if name in _EMULATED or (name, quoted) in staged:
+            continue
+        # The standard library stands in the precompiled header or before the text; anything else has no place here.
+        if quoted or not _STANDARD.fullmatch(name):
             dropped.append(name)
-            edits.append((start, end, _blank(text[start:end])))
+        edits.append((start, end, _blank(text[start:end])))
     if fp64:
         for token in lex(text):
             if (
@@ -419,33 +433,41 @@ def _dynamic_shared(declaration: str, in_function: bool) -> str:
 
 
 def _stage_headers(
-    source: Source, masked: _Masked, real: Path, virtual: PurePosixPath, files: dict[str, str], dropped: list[str], fp64: bool
-) -> None:  # fmt: skip
-    """Rewrite the user's headers too, into places where the compiler finds them before the real ones."""
+    source: Source,
+    masked: _Masked,
+    real: Path,
+    virtual: PurePosixPath,
+    files: dict[str, str],
+    standard: list[str],
+    dropped: list[str],
+) -> set[tuple[str, bool]]:
+    """Rewrite the user's headers too, into places where the compiler finds them instead of the real ones.
+
+    Returns the includes of this text (name, quoted) that were found; those of the standard library go to `standard`.
+    """
+    staged: set[tuple[str, bool]] = set()
     for name, quoted, _, _ in include_names(masked.text):
-        if _UNSUPPORTED_HEADERS.match(name) or PurePosixPath(name).is_absolute():
+        if name in _EMULATED or PurePosixPath(name).is_absolute():
             continue
-        found, place = None, None
+        found, place = None, ""
         if quoted and (real / name).is_file():
-            found, place = real / name, str(virtual / name)
+            found, place = real / name, os.path.normpath(virtual / name)
         else:
             for directory in source.include_dirs:
-                if (Path(directory) / name).is_file():
-                    found, place = Path(directory) / name, f"{_STAGED}/{name}"
+                if not _UNSUPPORTED_HEADERS.match(name) and (Path(directory) / name).is_file():
+                    found, place = Path(directory) / name, os.path.normpath(f"{_STAGED}/{name}")
                     break
-        if found is None or place is None:
+        if found is None:
+            if not quoted and _STANDARD.fullmatch(name):
+                standard.append(name)
             continue
-        place = os.path.normpath(place)
-        if place in files or not place.startswith("text/") or len(files) >= _MAX_HEADERS:
+        if not place.startswith("text/") or len(files) >= _MAX_HEADERS or found.stat().st_size > _MAX_HEADER_BYTES:
             continue
-        if found.stat().st_size > _MAX_HEADER_BYTES:
+        staged.add((name, quoted))
+        if place in files:
             continue
-        inner = _mask(found.read_text(encoding="utf-8", errors="surrogateescape"))
         files[place] = ""
-        _stage_headers(source, inner, found.parent, PurePosixPath(place).parent, files, dropped, fp64)
-        line = (
-            f'#line 1 "{found.name}"\n'
-            if "#pragma once" not in inner.text
-            else f'#pragma once\n#line 1 "{found.name}"\n'
-        )
-        files[place] = line + _rewrite(inner, None, fp64, dropped)
+        inner = _mask(found.read_text(encoding="utf-8", errors="surrogateescape"))
+        below = _stage_headers(source, inner, found.parent, PurePosixPath(place).parent, files, standard, dropped)
+        files[place] = f'#line 1 "{found.name}"\n' + _rewrite(inner, None, source.fp64, below, dropped)
+    return staged
