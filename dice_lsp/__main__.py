@@ -318,20 +318,13 @@ def _fill_table(title: str, report: FillReport) -> Table:
     for head in ("", "worth", "regs", "occ", "time"):
         table.add_column(head)
     for item in report.candidates:
-        build = item.build
-        compiled = isinstance(build, Compiled)
-        table.add_row(
-            item.label,
-            escape(
-                candidate_title(item)
-                .removeprefix(item.label)
-                .strip()
-                .removesuffix(f"  {build.registers} regs" if compiled else "")
-            ),
-            str(build.registers) if compiled else "",
-            f"{build.occupancy:.0%}" if compiled else "",
-            duration(item.timing.median_us) if isinstance(item.timing, Timing) else "",
-        )
+        worth = candidate_title(item).removeprefix(item.label).strip()
+        registers = occupancy = ""
+        if isinstance(item.build, Compiled):
+            registers, occupancy = str(item.build.registers), f"{item.build.occupancy:.0%}"
+            worth = worth.removesuffix(f"  {registers} regs")
+        time = duration(item.timing.median_us) if isinstance(item.timing, Timing) else ""
+        table.add_row(item.label, escape(worth), registers, occupancy, time)
     if report.decode is not None:
         decode = report.decode
         table.caption = (
