@@ -186,6 +186,9 @@ class _Judge:
         if problem is not None or isinstance(yardstick, BadReference):
             assert problem is not None
             return Unverified(problem.reason, tuple(self.checks))
+        if self.on_host and (state := kept_state(self.source.device_text)) is not None:
+            # Every run of the host begins with fresh device variables, so a result kept from an earlier launch is not seen.
+            return Unverified(f"keeps state in `{state}` between launches, which is not tried on the host", tuple(self.checks))
         self._name_checks(tries)
         sizes = sum(1 for t in tries if t.bound.distribution is Distribution.DEFAULT)
         return Verified(sizes, self.max_error, self.backend.name, yardstick.words, tuple(self.checks))
@@ -499,6 +502,27 @@ class _Judge:
             self.checks.append("nan")
         if Distribution.INF in seen:
             self.checks.append("inf")
+
+
+_DEVICE_VARIABLE = re.compile(
+    r"__(?:device|managed)__\s+(?P<type>[^;(){}=]*?)\b(?P<name>\w+)\s*(?:\[[^;{}]*\]\s*)?(?:=|;|\{)"
+)
+
+
+def kept_state(device_text: str) -> str | None:
+    """The first device variable that device code writes: what it holds outlives a launch."""
+    text = without_comments(device_text)
+    for match in _DEVICE_VARIABLE.finditer(text):
+        if re.search(r"\b(const|constexpr|__constant__)\b", match["type"]):
+            continue
+        name = re.escape(match["name"])
+        rest = text[: match.start()] + text[match.end() :]
+        element = rf"(?<![\w.>]){name}\b\s*(?:\[[^\]]*\]\s*)*(?:\.\w+\s*)?"
+        if re.search(rf"{element}(?:[-+*/%&|^]?=(?!=)|<<=|>>=|\+\+|--)|(?:\+\+|--|[(,=]\s*&)\s*{name}\b", rest):
+            return match["name"]
+        if re.search(rf"\batomic\w*\s*\(\s*{name}\b", rest):
+            return match["name"]
+    return None
 
 
 def _same_kernel(source: Source, baseline: Source) -> bool:

@@ -1,0 +1,9 @@
+// expect: wrong
+// The last bin is never counted.
+
+//dice: n = 1M | 3000 | 255; in x[n]; io bins[256]: zeros; launch <<<cdiv(n, 256), 256>>>
+//dice: ref torch: bins + torch.bincount(x, minlength=256)
+__global__ void histogram(const unsigned char* x, unsigned int* bins, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && x[i] < 255) atomicAdd(&bins[x[i]], 1u);
+}

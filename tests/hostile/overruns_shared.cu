@@ -1,0 +1,15 @@
+// expect: unsafe shared_memory | unsafe out_of_bounds
+// A shared array is too small for the block.
+
+void add_cpu(const float* x, const float* y, float* z, int n) {
+    for (int i = 0; i < n; ++i) z[i] = x[i] + y[i];
+}
+
+//dice: n = 1M | 1000 | 257; in x[n], y[n]; out z[n]; launch <<<cdiv(n, 256), 256>>>; ref add_cpu
+__global__ void add(const float* x, const float* y, float* z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __shared__ float seen[128];
+    seen[threadIdx.x] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    if (i < n) z[i] = seen[threadIdx.x] + y[i];
+}
