@@ -139,8 +139,20 @@ class Driver(Protocol):
         """Queue a launch: an int is an address, bytes are a scalar. Works under stream capture too."""
 
 
-def _packable(arguments: Sequence["int | bytes"]) -> bool:
-    return all(isinstance(argument, int) or len(argument) in (1, 2, 4, 8) for argument in arguments)
+def _packed(arguments: Sequence["int | bytes"]) -> bytes | None:
+    """The arguments one after another, each at a multiple of its size; None where that is not certainly their layout.
+
+    A structure is aligned to its largest member, which its size does not tell, so only scalars that need no padding,
+    and addresses, have a certain place.
+    """
+    packed = bytearray()
+    for argument in arguments:
+        data = argument.to_bytes(8, "little") if isinstance(argument, int) else argument
+        padding = -len(packed) % 8 if isinstance(argument, int) else 0
+        if len(data) not in (1, 2, 4, 8) or (len(packed) + padding) % len(data):
+            return None
+        packed += bytes(padding) + data
+    return bytes(packed)
 
 
 class _RawLaunch:
@@ -245,14 +257,11 @@ class PycudaDriver:
     def launch(
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
-        if not _packable(arguments):
+        packed = _packed(arguments)
+        if packed is None:
             self._raw.launch(function, grid, block, smem_bytes, arguments, self.stream)
             return
-        packed = bytearray()
-        for argument in arguments:
-            data = argument.to_bytes(8, "little") if isinstance(argument, int) else argument
-            packed += bytes(-len(packed) % len(data)) + data
-        self._guarded("launch", function.kernel._launch_kernel, grid, block, bytes(packed), smem_bytes, self._stream)
+        self._guarded("launch", function.kernel._launch_kernel, grid, block, packed, smem_bytes, self._stream)
 
 
 class CoreDriver:
@@ -314,7 +323,7 @@ class CoreDriver:
     def launch(
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
-        if not _packable(arguments):
+        if any(isinstance(argument, bytes) and len(argument) not in self._scalars for argument in arguments):
             self._raw.launch(function, grid, block, smem_bytes, arguments, self.stream)
             return
         values = [a if isinstance(a, int) else np.frombuffer(a, self._scalars[len(a)])[0] for a in arguments]

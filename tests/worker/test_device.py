@@ -1,0 +1,198 @@
+"""The GPU's side of the worker as far as a machine without one can show it: the child, its pipes, its shared memory."""
+
+import ctypes
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from dice_lsp.process import Cancelled, ChildDied, ChildError, SyncFramedChild
+from dice_lsp.records import Compiled, Kernel
+from dice_lsp.worker.device import Arena, GpuBackend, _loads_on, _places, open_backend
+from dice_lsp.worker.gpu_runner import _packed
+from dice_lsp.worker.launch import NotSupported, Source
+
+CHILD = """
+import os, sys, time
+from dice_lsp.process import serve
+
+def echo(params, job):
+    job.emit("half", params)
+    return params
+
+def wait(params, job):
+    for _ in range(100):
+        job.check()
+        time.sleep(0.05)
+
+def stubborn(params, job):
+    time.sleep(30)
+
+def die(params, job):
+    os._exit(3)
+
+def fail(params, job):
+    raise ValueError("no such thing")
+
+def touch(params, job):
+    import mmap
+    memory = mmap.mmap(int(sys.argv[1]), params)
+    memory[:5] = memory[5:10]
+    memory.flush()
+
+serve({"echo": echo, "wait": wait, "stubborn": stubborn, "die": die, "fail": fail, "touch": touch})
+"""
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def child():
+    child = SyncFramedChild([sys.executable, "-c", CHILD], name="test child", grace_s=0.5)
+    yield child
+    child.close()
+    assert not child.alive
+
+
+def test_calls_and_events_in_order(child: SyncFramedChild) -> None:
+    events = []
+    for number in range(3):
+        answer = child.call("echo", {"n": number}, deadline_s=10, on_event=lambda e, d: events.append((e, d["n"])))
+        assert answer == {"n": number}
+    assert events == [("half", 0), ("half", 1), ("half", 2)]
+
+
+def test_an_error_is_told_and_the_child_goes_on(child: SyncFramedChild) -> None:
+    with pytest.raises(ChildError, match="no such thing"):
+        child.call("fail", {}, deadline_s=10)
+    assert child.call("echo", 1, deadline_s=10) == 1
+
+
+def test_a_deadline_kills(child: SyncFramedChild) -> None:
+    child.call("echo", 1, deadline_s=10)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match="did not answer stubborn"):
+        child.call("stubborn", {}, deadline_s=0.3)
+    assert time.monotonic() - started < 2 and not child.alive
+    with pytest.raises(ChildDied):
+        child.call("echo", 1, deadline_s=10)
+
+
+def test_death_is_told_with_its_code(child: SyncFramedChild) -> None:
+    with pytest.raises(ChildDied, match="ended with code 3"):
+        child.call("die", {}, deadline_s=10)
+
+
+class GiveUp(Exception):
+    pass
+
+
+def giving_up_after(seconds: float):
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() > end:
+            raise GiveUp
+
+    return check
+
+
+def test_a_cancel_ends_the_call_and_keeps_a_child_that_listens(child: SyncFramedChild) -> None:
+    child.call("echo", 1, deadline_s=10)
+    with pytest.raises(GiveUp):
+        child.call("wait", {}, deadline_s=10, check=giving_up_after(0.1))
+    assert child.alive and child.call("echo", 2, deadline_s=10) == 2
+
+
+def test_a_child_that_does_not_listen_to_a_cancel_is_killed(child: SyncFramedChild) -> None:
+    child.call("echo", 1, deadline_s=10)
+    started = time.monotonic()
+    with pytest.raises(GiveUp):
+        child.call("stubborn", {}, deadline_s=10, check=giving_up_after(0.1))
+    assert time.monotonic() - started < 3 and not child.alive
+    assert Cancelled  # the child's own word for it, which no caller of `check` sees
+
+
+def test_the_arena_is_shared_grows_and_cannot_shrink() -> None:
+    arena = Arena()
+    arena.reserve(10)
+    child = SyncFramedChild([sys.executable, "-c", CHILD, str(arena.fd)], name="test child", pass_fds=(arena.fd,))
+    try:
+        arena.put(5, np.frombuffer(b"hello", np.uint8))
+        child.call("touch", arena.nbytes, deadline_s=20)
+        assert arena.take(0, np.empty(5, np.uint8)).tobytes() == b"hello"
+        arena.reserve(1 << 20)
+        values = np.arange(1000, dtype=np.float64)
+        arena.put(4096, values)
+        np.testing.assert_array_equal(arena.take(4096, values), values)
+        assert arena.take(0, np.empty(5, np.uint8)).tobytes() == b"hello"
+        with pytest.raises(PermissionError):
+            os.ftruncate(arena.fd, 0)
+        arena.empty()
+        assert not arena.take(4096, values).any()
+    finally:
+        child.close()
+        arena.close()
+
+
+def test_places_are_aligned_and_apart() -> None:
+    offsets, end = _places([1, 64, 0, 100], start=64)
+    assert offsets == [64, 128, 192, 192] and end == 320
+
+
+def test_arguments_are_packed_only_where_their_layout_is_certain() -> None:
+    word, double = (7).to_bytes(4, "little"), bytes(8)
+    assert _packed([word, word, 0x1000]) == word + word + (0x1000).to_bytes(8, "little")
+    assert _packed([word, 0x1000]) == word + bytes(4) + (0x1000).to_bytes(8, "little")
+    assert _packed([word, double]) is None  # a double begins at 8, a struct of two floats at 4
+    assert _packed([bytes(12)]) is None
+    assert _packed([]) == b""
+
+
+@pytest.mark.parametrize(
+    ("compiled_for", "device", "loads"),
+    [
+        ("sm_90", "sm_90", True), ("sm_90a", "sm_90", True), ("sm_80", "sm_86", True), ("sm_86", "sm_80", False),
+        ("sm_80", "sm_90", False), ("sm_90a", "sm_100", False), ("sm_100", "sm_103", True), ("sm_100", "sm_120", False),
+    ],
+)  # fmt: skip
+def test_device_code_runs_on_its_own_generation(compiled_for: str, device: str, loads: bool) -> None:
+    assert _loads_on(compiled_for, device) is loads
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a driver, the answer without one cannot be seen")
+def test_without_a_driver_the_answer_is_one_sentence_at_once() -> None:
+    before = set(sys.modules)
+    started = time.monotonic()
+    for kind in ("auto", "pycuda", "cuda-core"):
+        assert open_backend(kind) == "no NVIDIA driver: libcuda.so.1 is not there"
+    assert time.monotonic() - started < 0.2
+    assert not {"cuda.core", "pycuda.driver", "torch"} & (set(sys.modules) - before)
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a driver, so its runner starts")
+def test_a_runner_that_finds_no_card_says_so() -> None:
+    backend = GpuBackend("cuda-core", 0)
+    reason = backend.start()
+    assert reason is not None and reason.startswith("cuda-core cannot use the GPU: ") and "\n" not in reason
+    assert backend.runner_pid is None
+
+
+def test_what_cannot_run_on_a_gpu_is_said_before_anything_starts() -> None:
+    backend = GpuBackend("cuda-core", 0)
+    kernel = Kernel("k", "k", (), 0, 0, 0, 0, 0)
+    not_compiled = backend.prepare(Source("", "a.cu", kernel))
+    assert isinstance(not_compiled, NotSupported) and "not compiled" in not_compiled.reason
+    compiled = Compiled("sm_90", "nvrtc", "k", 0, 0, 0, 0, 0, 256, 1.0, "none", 0.0, cubin=b"x")
+    function = backend.prepare(Source("", "a.cu", kernel, compiled=compiled, function="k_cpu"))
+    assert isinstance(function, NotSupported) and "host" in function.reason
+    assert backend.runners_started == 0
+    backend.close()
