@@ -61,7 +61,7 @@ def in_words(verdict: Verdict) -> str:
             return f"{kind} {hazard}: {where} ({case})"
         case Wrong(buffer, index, got, expected, case, wrong, total):
             return f"{kind}: {buffer}[{index}] is {got}, expected {expected}; {wrong} of {total} ({case})"
-        case Verified(cases, max_error, device, reference, checks):
+        case Verified(cases, max_error, _, reference, checks):
             return f"{kind}: {cases} cases, error {max_error:.2g} of the tolerance, {reference}; {', '.join(checks)}"
         case Unverified(reason, checks):
             return f"{kind} {reason}" + (f" [{', '.join(checks)}]" if checks else "")
@@ -105,7 +105,9 @@ def main(names: list[str]) -> int:
                 row = judge(path, compiler, host)
                 rows.append(row)
                 mark = "ok " if row.fine else "BAD"
-                print(f"{mark} {path.parent.name:7} {path.stem:30} {row.compile_s:5.2f} {row.verify_s:5.2f} s  {row.words}")
+                print(
+                    f"{mark} {path.parent.name:7} {path.stem:30} {row.compile_s:5.2f} {row.verify_s:5.2f} s  {row.words}"
+                )
         finally:
             host.close()
             compiler.close()

@@ -27,8 +27,8 @@ MAX_BLOCK_THREADS = 1024
 MAX_SMEM_BYTES = 227 * 1024
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_BLOCK = (1024, 1024, 64)
-_POISON_BYTES = (0xFF, 0x5A)
-"""NaN for every float type and -1 for integers, then a finite number with other bits in every byte."""
+POISON_BYTES = (0xFF, 0x3F)
+"""NaN for every float type and -1 for integers; then an ordinary number (0.747 as float), so that adding to it shows."""
 
 
 @frozen
@@ -80,7 +80,7 @@ class BoundBuffer:
         """What the buffer holds before a run: its data, or pattern `poison` (0 or 1)."""
         if self.data is not None:
             return self.data
-        raw = np.full(self.count * self.element.itemsize, _POISON_BYTES[poison], np.uint8)
+        raw = np.full(self.count * self.element.itemsize, POISON_BYTES[poison], np.uint8)
         return raw.view(self.element.storage)
 
 
@@ -274,7 +274,9 @@ def _bind(
             shape, element = planned.sizes[parameter.name]
             buffer_spec = specs[parameter.name]
             rng = np.random.default_rng([*entropy, zlib.crc32(parameter.name.encode())])
-            data, marked = _data(buffer_spec, element, math.prod(shape), planned.names, rng, distribution, folder)
+            # Two infinities at one place may cancel or not by how a formula is written; one input is enough.
+            drawn = Distribution.DEFAULT if distribution is Distribution.INF and special else distribution
+            data, marked = _data(buffer_spec, element, math.prod(shape), planned.names, rng, drawn, folder)
             if marked is not None:
                 special[parameter.name] = marked
             buffers[parameter.name] = BoundBuffer(buffer_spec, element, shape, math.prod(shape), data)

@@ -28,6 +28,8 @@ class Budget:
 
 HOST_BUDGET = Budget(elements=1 << 20, products=1 << 22, bytes=256 << 20)
 DEVICE_BUDGET = Budget(elements=1 << 24, products=1 << 36, bytes=1 << 30)
+_DERIVED_BUDGET = Budget(elements=1 << 17, products=1 << 22, bytes=64 << 20)
+"""Cases that nobody asked for must cost little."""
 
 
 @frozen
@@ -65,7 +67,7 @@ def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case
         if key in cases or not _divides(spec, dims):
             continue
         planned = plan(spec, kernel, dims)
-        if not isinstance(planned, BadSpec) and _fits(planned, budget):
+        if not isinstance(planned, BadSpec) and _fits(planned, _DERIVED_BUDGET):
             cases[key] = Case(dims, False, planned)
     if len(cases) < MINIMUM_CASES:
         for dims in _halved(spec, kernel, given[0]):
@@ -73,7 +75,7 @@ def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case
             planned = plan(spec, kernel, dims)
             if isinstance(planned, BadSpec) or not _divides(spec, dims):
                 break
-            if key not in cases and _fits(planned, budget):
+            if key not in cases and _fits(planned, _DERIVED_BUDGET):
                 cases[key] = Case(dims, False, planned)
             if len(cases) >= MINIMUM_CASES:
                 break

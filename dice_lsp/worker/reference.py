@@ -15,7 +15,8 @@ from attrs import evolve, field, frozen
 from dice_lsp.records import BufferSpec, CompileFailed, Kernel, Parameter, Reference
 from dice_lsp.source.kernels import Function, parse
 from dice_lsp.source.slice import device_slice
-from dice_lsp.worker.arguments import Bound, BoundBuffer, scalar_bytes
+from dice_lsp.source.tokens import without_comments
+from dice_lsp.worker.arguments import POISON_BYTES, Bound, BoundBuffer, scalar_bytes
 from dice_lsp.worker.elements import FLOAT32, FLOAT64, Array, Element, Kind, element_of
 from dice_lsp.worker.launch import (
     Argument,
@@ -36,8 +37,15 @@ _FINE_STEP = 2.0**-20
 _COARSE_STEP = 2.0**-10
 """The same for one in single precision, whose own rounding must stay small beside the change."""
 _SHIFTS = 2
-_POISON_BYTES = (0xFF, 0x5A)
 _MAX_FAILED_CASES = 3
+_TORCH_CHOOSES = re.compile(
+    r"relu|elu|clamp|clip|max|min|where|[<>?]|sort|topk|\bif\b|sign|hard|soft|thresh|nan_to|round|floor|ceil|trunc|long|int"
+)
+"""Parts of an expression that compare numbers, and so may keep or drop a NaN."""
+_SMOOTH = (
+    r"(?:std::)?(?:sqrt|rsqrt|fma|exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|sinh|cosh|tanh|erf|erfc|fabs)f?"
+)
+"""Functions of C that pass a NaN on."""
 
 
 @frozen
@@ -71,7 +79,10 @@ class Yardstick(Protocol):
         """The expectation of each case, in order. A case that the reference cannot do is a value in its place."""
 
     def defines_nan(self) -> bool:
-        """Its text is plain arithmetic, so a NaN or an Inf in one input has one right answer."""
+        """It chooses nothing by comparing numbers, so a NaN in an input has one right answer."""
+
+    def defines_inf(self) -> bool:
+        """It has no difference or quotient that another way to write it would not have, so an Inf has one too."""
 
 
 def open_reference(
@@ -105,7 +116,9 @@ def open_reference(
         case "torch":
             return TorchYardstick(reference.text, kernel, buffers, seed)
         case "function":
-            return _open_function(reference.text, text, kernel, source, host, deadline_s, seed)
+            # The accepted kernel's record, so that all candidates of a fill share one build of the function.
+            owner = kernel if baseline is None else baseline.kernel
+            return _open_function(reference.text, text, kernel, evolve(source, kernel=owner), host, deadline_s, seed)
         case "kernel":
             if baseline is None:
                 return BadReference("there is no accepted kernel to compare with")
@@ -131,8 +144,10 @@ class TorchYardstick:
         return [self._one(bound) for bound in bounds]
 
     def defines_nan(self) -> bool:
-        return re.search(r"relu|elu|cla?m?i?p|max|min|where|[<>?]|sort|if |sign|hard|soft|nan_to|round|floor|ceil|long|int",
-                         self.text) is None  # fmt: skip
+        return _TORCH_CHOOSES.search(self.text) is None
+
+    def defines_inf(self) -> bool:
+        return self.defines_nan() and re.search(r"[-/]", self.text) is None
 
     def _one(self, bound: Bound) -> "Expectation | BadReference":
         try:
@@ -222,9 +237,14 @@ class FunctionYardstick:
         self.seed = seed
 
     def defines_nan(self) -> bool:
-        # Loops compare indices with bounds; a data comparison shows as `?`, `if`, or one of the selecting functions.
-        return re.search(r"\?|\bif\b|max|min|round|floor|ceil|trunc|\(\s*int\s*\)|/|\b\w*(exp|log|pow|tanh|erf)\w*\s*\(",
-                         self.body) is None  # fmt: skip
+        # Loops compare indices with bounds; a comparison of data shows as `?` or `if`, or hides in another function.
+        called = set(re.findall(r"\b([A-Za-z_]\w*)\s*\(", self.body)) - {"for", "while", "sizeof", "float", "double"}
+        return re.search(r"\?|\bif\b|\(\s*(?:int|long|unsigned)[\w\s]*\)", self.body) is None and all(
+            re.fullmatch(_SMOOTH, name) for name in called
+        )
+
+    def defines_inf(self) -> bool:
+        return self.defines_nan() and re.search(r"[-/(]\s*\w*(?:exp|log|pow|tan|erf)|/|-(?!-)", self.body) is None
 
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
         step = _FINE_STEP if self.precise else _COARSE_STEP
@@ -278,7 +298,7 @@ class FunctionYardstick:
                     initial = element.encode(inputs[name])
                 else:
                     raw = np.full(
-                        buffer.count * buffer.element.lanes * element.storage.itemsize, _POISON_BYTES[poison], np.uint8
+                        buffer.count * buffer.element.lanes * element.storage.itemsize, POISON_BYTES[poison], np.uint8
                     )
                     initial = raw.view(element.storage)
                 arguments.append(BufferArgument(parameter.name, initial, element.itemsize, writable=True))
@@ -324,7 +344,7 @@ def _open_function(
         elif isinstance(prepared, NotSupported):
             failure = prepared.reason
         else:
-            body = text[function.body_start : function.body_end]
+            body = without_comments(text[function.body_start : function.body_end])
             return FunctionYardstick(name, function, matched, prepared, fp64, body, deadline_s, seed)
     return BadReference(f"the reference {name} cannot be compiled: {failure}")
 
@@ -369,6 +389,9 @@ class KernelYardstick:
         self.seed = seed
 
     def defines_nan(self) -> bool:
+        return False
+
+    def defines_inf(self) -> bool:
         return False
 
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
@@ -481,7 +504,7 @@ def with_inputs(bound: Bound, inputs: Mapping[str, Array]) -> Bound:
 def poison_left(first: Array, second: Array) -> Array:
     """Mask of the numbers that still hold poison 0 in one run and poison 1 in the other: nobody wrote them."""
     raw = first.view(np.uint8).reshape(first.size, -1), second.view(np.uint8).reshape(second.size, -1)
-    return np.asarray((raw[0] == _POISON_BYTES[0]).all(axis=1) & (raw[1] == _POISON_BYTES[1]).all(axis=1))
+    return np.asarray((raw[0] == POISON_BYTES[0]).all(axis=1) & (raw[1] == POISON_BYTES[1]).all(axis=1))
 
 
 def _spread(

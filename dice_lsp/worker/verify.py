@@ -73,6 +73,8 @@ _HAZARDS = frozenset(
     "out_of_bounds unwritten_output mutated_input race divergent_barrier deadlock timeout fault shared_memory "
     "non_deterministic uninitialized".split()
 )
+_TELLING_ELEMENTS = 16
+"""`none of 1 elements is written` says less than `1 of 1000`: a case this large is reported if it fails alike."""
 _PROBE_ELEMENTS = 20_000
 """Other distributions are tried at the largest case with at most this many elements."""
 _GUESSED = (Origin.INFERRED, Origin.DEFAULT)
@@ -176,19 +178,17 @@ class _Judge:
         fault = self._fault(tries, results, prepared)
         if fault is not None:
             return fault
-        at = 0
-        for t in tries:
-            runs = [result for result in results[at : at + len(t.launches)] if isinstance(result, Ran)]
-            at += len(t.launches)
-            verdict = self._compare(t, runs, prepared)
-            if verdict is not None:
-                return verdict
+        refusal = self._refusal(tries, results, prepared)
+        if refusal is not None:
+            return refusal
         if problem is not None or isinstance(yardstick, BadReference):
             assert problem is not None
             return Unverified(problem.reason, tuple(self.checks))
         if self.on_host and (state := kept_state(self.source.device_text)) is not None:
             # Every run of the host begins with fresh device variables, so a result kept from an earlier launch is not seen.
-            return Unverified(f"keeps state in `{state}` between launches, which is not tried on the host", tuple(self.checks))
+            return Unverified(
+                f"keeps state in `{state}` between launches, which is not tried on the host", tuple(self.checks)
+            )
         self._name_checks(tries)
         sizes = sum(1 for t in tries if t.bound.distribution is Distribution.DEFAULT)
         return Verified(sizes, self.max_error, self.backend.name, yardstick.words, tuple(self.checks))
@@ -284,6 +284,10 @@ class _Judge:
             if t.bound.distribution is not Distribution.DEFAULT and not _defined(t.bound, answer, yardstick):
                 continue
             kept.append(evolve(t, expectation=answer))
+        for buffer in kept[0].bound.checked if kept else ():
+            untouched = [t.expectation.untouched.get(buffer.name) for t in kept if t.expectation is not None]
+            if all(mask is not None and mask.all() for mask in untouched):
+                return BadReference(f"{yardstick.words} writes nothing to `{buffer.name}`, so it is no reference")
         if not any(t.bound.distribution is Distribution.DEFAULT for t in kept):
             return next(answer for answer in answers if isinstance(answer, BadReference))
         return kept
@@ -343,6 +347,25 @@ class _Judge:
         return Unverified(
             f"{result.where} is out of bounds of a guessed size: write `{touched.spec.role} {touched.name}[...]` in a //dice: line"
         )
+
+    def _refusal(self, tries: Sequence[_Try], results: Sequence[RunResult], prepared: Prepared) -> Verdict | None:
+        """The verdict of the first case that is not right; a later one of the same kind if the first says little."""
+        first: Verdict | None = None
+        at = 0
+        for t in tries:
+            runs = [result for result in results[at : at + len(t.launches)] if isinstance(result, Ran)]
+            at += len(t.launches)
+            verdict = self._compare(t, runs, prepared)
+            if verdict is None:
+                continue
+            tells = max(buffer.count for buffer in t.bound.checked) >= _TELLING_ELEMENTS
+            if first is None:
+                first = verdict
+            elif tells and isinstance(verdict, (Wrong, Unsafe)) and _kind(verdict) == _kind(first):
+                return verdict
+            if tells or not isinstance(verdict, (Wrong, Unsafe)):
+                return first
+        return first
 
     def _compare(self, t: _Try, runs: Sequence[Ran], prepared: Prepared) -> Verdict | None:
         for buffer in t.bound.buffers.values():
@@ -468,7 +491,7 @@ class _Judge:
         return error if error <= MAX_SLACK else 0.0
 
     def _wrong(self, t: _Try, buffer: BoundBuffer, difference: Difference) -> Verdict:
-        if self._right_alone(t, buffer):
+        if not self.on_host and self._right_alone(t, buffer):
             return Cheating(
                 "stale_result",
                 f"{buffer.name} is right only in a fresh process: results are kept from earlier launches",
@@ -525,6 +548,10 @@ def kept_state(device_text: str) -> str | None:
     return None
 
 
+def _kind(verdict: Verdict) -> tuple[str, str]:
+    return type(verdict).__name__, verdict.hazard if isinstance(verdict, Unsafe) else ""
+
+
 def _same_kernel(source: Source, baseline: Source) -> bool:
     """The accepted text is the judged one: a kernel is no reference for itself."""
     return without_comments(source.device_text) == without_comments(baseline.device_text) and (
@@ -577,7 +604,8 @@ def _defined(bound: Bound, expectation: Expectation, yardstick: Yardstick) -> bo
         if bound.distribution is Distribution.LARGE and narrow:
             return False  # sums of large halves overflow or not by the order of the additions
         return all(mask.all() for mask in finite.values())
-    if not yardstick.defines_nan() or not bound.special:
+    defined = yardstick.defines_nan() if bound.distribution is Distribution.NAN else yardstick.defines_inf()
+    if not defined or not bound.special:
         return False
     # Only elementwise work: what is not sprinkled must come out finite.
     for name in floats:
