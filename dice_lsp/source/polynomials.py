@@ -1,0 +1,129 @@
+"""Polynomials with integer coefficients over names: what subscripts and sizes are, as far as they are understood."""
+
+from collections.abc import Iterable, Mapping
+
+from attrs import frozen
+
+Monomial = tuple[str, ...]
+"""Factors in order; a square is the same name twice."""
+MAX_TERMS = 64
+MAX_DEGREE = 8
+
+
+@frozen
+class Polynomial:
+    """`terms[("K", "row")] = 3` is `3 * K * row`; the constant term has the empty monomial. No coefficient is zero."""
+
+    terms: Mapping[Monomial, int]
+
+    def __add__(self, other: "Polynomial") -> "Polynomial":
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return Polynomial({monomial: coefficient for monomial, coefficient in terms.items() if coefficient})
+
+    def __neg__(self) -> "Polynomial":
+        return Polynomial({monomial: -coefficient for monomial, coefficient in self.terms.items()})
+
+    def __sub__(self, other: "Polynomial") -> "Polynomial":
+        return self + -other
+
+    def __mul__(self, other: "Polynomial") -> "Polynomial":
+        terms: dict[Monomial, int] = {}
+        for a, x in self.terms.items():
+            for b, y in other.terms.items():
+                monomial = tuple(sorted(a + b))
+                terms[monomial] = terms.get(monomial, 0) + x * y
+        return Polynomial({monomial: coefficient for monomial, coefficient in terms.items() if coefficient})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and dict(self.terms) == dict(other.terms)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    @property
+    def too_large(self) -> bool:
+        return len(self.terms) > MAX_TERMS or any(len(monomial) > MAX_DEGREE for monomial in self.terms)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for monomial in self.terms for name in monomial)
+
+    @property
+    def constant(self) -> int | None:
+        """The value, if there are no names in it."""
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if set(self.terms) == {()} else None
+
+    @property
+    def never_negative(self) -> bool:
+        """Whether no coefficient is negative: with names that are never negative, neither is the value."""
+        return all(coefficient > 0 for coefficient in self.terms.values())
+
+    @property
+    def never_negative_for_sizes(self) -> bool:
+        """The same with names that are sizes, so at least 1: `n - 1` is never negative."""
+        return self.substitute({label: name(label) + ONE for label in self.names}).never_negative
+
+    @property
+    def monomial(self) -> bool:
+        return len(self.terms) == 1
+
+    def divided_by(self, other: "Polynomial") -> "Polynomial | None":
+        """The exact quotient by a monomial, or None."""
+        if len(other.terms) != 1:
+            return None
+        ((divisor, scale),) = other.terms.items()
+        terms: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms.items():
+            left = list(monomial)
+            for name in divisor:
+                if name not in left:
+                    return None
+                left.remove(name)
+            if coefficient % scale:
+                return None
+            terms[tuple(left)] = coefficient // scale
+        return Polynomial(terms)
+
+    def substitute(self, values: Mapping[str, "Polynomial"]) -> "Polynomial":
+        result = ZERO
+        for monomial, coefficient in self.terms.items():
+            term = number(coefficient)
+            for factor in monomial:
+                term = term * values.get(factor, name(factor))
+            result = result + term
+        return result
+
+    def spelled(self) -> str:
+        """As a C expression, positive terms first, the highest degree before lower ones."""
+        if not self.terms:
+            return "0"
+        order = sorted(self.terms.items(), key=lambda item: (item[1] < 0, -len(item[0]), item[0]))
+        text = ""
+        for monomial, coefficient in order:
+            factors = [*([str(abs(coefficient))] if abs(coefficient) != 1 or not monomial else []), *monomial]
+            sign = ("-" if not text else " - ") if coefficient < 0 else ("" if not text else " + ")
+            text += sign + " * ".join(factors)
+        return text
+
+
+def number(value: int) -> Polynomial:
+    return Polynomial({(): value} if value else {})
+
+
+def name(text: str) -> Polynomial:
+    return Polynomial({(text,): 1})
+
+
+def product(factors: Iterable[Polynomial]) -> Polynomial:
+    result = ONE
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+ZERO = number(0)
+ONE = number(1)

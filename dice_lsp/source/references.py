@@ -1,0 +1,90 @@
+"""Which host function of the file says what a kernel has to compute."""
+
+import re
+from collections.abc import Mapping
+
+from dice_lsp.records import Kernel, Origin, Parameter, Reference
+from dice_lsp.source.kernels import Function, SourceModel
+
+_SUFFIXES = (
+    "_ref",
+    "_cpu",
+    "_gold",
+    "_golden",
+    "_reference",
+    "_naive",
+    "_host",
+    "CPU",
+    "Ref",
+    "Cpu",
+    "Gold",
+    "Reference",
+    "Host",
+)
+_PREFIXES = ("cpu_", "ref_", "host_", "gold_", "reference_", "naive_", "cpu", "ref")
+_KERNEL_SUFFIX = re.compile(r"(?:_?[kK]ernel|_?[gG]pu|_?GPU|_?cuda|_?CUDA|_?device|_?d)(?:_?v?\d+)?$|_?v?\d+$")
+
+
+def find_reference(kernel: Kernel, model: SourceModel, template: Mapping[str, str]) -> Reference | None:
+    """The CPU function of a kernel: by its name, else the only host function with the same parameters."""
+    hosts = [f for f in model.functions if f.is_host and not f.template and f.return_type in ("void", "")]
+    fitting = [f for f in hosts if f.name != kernel.name and matched_parameters(f, kernel, template) is not None]
+    for base in _bases(kernel.name):
+        names = {*(base + suffix for suffix in _SUFFIXES), *(prefix + base for prefix in _PREFIXES)}
+        named = [f for f in fitting if f.name in names or f.name.lower() in {name.lower() for name in names}]
+        if named:
+            return Reference("function", named[0].name, Origin.INFERRED)
+    text = model.text
+    same = [
+        f
+        for f in fitting
+        if [(p.name, p.pointer) for p in f.parameters] == [(p.name, p.pointer) for p in kernel.parameters]
+        and "<<<" not in text[f.body_start : f.body_end]
+        and any(p.pointer for p in f.parameters)
+    ]
+    return Reference("function", same[0].name, Origin.INFERRED) if len(same) == 1 else None
+
+
+def _bases(name: str) -> tuple[str, ...]:
+    bases = [name]
+    while (shorter := _KERNEL_SUFFIX.sub("", bases[-1])) not in ("", bases[-1]):
+        bases.append(shorter)
+    if name.startswith(("k_", "gpu_", "cuda_", "kernel_")):
+        bases.append(name.split("_", 1)[1])
+    return tuple(bases)
+
+
+def matched_parameters(function: Function, kernel: Kernel, template: Mapping[str, str]) -> dict[str, str] | None:
+    """Function parameter -> kernel parameter: by name, or by position where both lists have the same types."""
+    own = {parameter.name: parameter for parameter in kernel.parameters}
+    if not function.parameters:
+        return None
+
+    def alike(a: Parameter, b: Parameter) -> bool:
+        element = template.get(b.element, b.element)
+        return a.pointer == b.pointer and a.indirections == b.indirections and (
+            a.element == element or (not a.pointer and {a.element, element} <= _SIZES)
+        )  # fmt: skip
+
+    writable = {p.name for p in kernel.parameters if p.pointer and not p.const}
+    if all(p.name in own and alike(p, own[p.name]) for p in function.parameters):
+        names = {p.name: p.name for p in function.parameters}
+        return names if writable <= names.keys() else None
+    if len(function.parameters) == len(kernel.parameters) and all(
+        alike(a, b) for a, b in zip(function.parameters, kernel.parameters, strict=True)
+    ):
+        return {a.name: b.name for a, b in zip(function.parameters, kernel.parameters, strict=True)}
+    return None
+
+
+_SIZES = {
+    "int",
+    "unsigned int",
+    "long",
+    "size_t",
+    "unsigned long",
+    "long long",
+    "unsigned long long",
+    "int64_t",
+    "uint32_t",
+}
