@@ -272,3 +272,310 @@ def test_integer_intrinsics(backend: HostBackend) -> None:
         assert got[7] == [5 + sum(x.to_bytes(4, "little")) for x in ints]
         assert got[8] == ints
         assert got[9] == [min(x, 1) + min(x, 7) + 3 for x in ints]
+
+
+# ---- wrong kernels ----------------------------------------------------------------------------------------------------
+
+HOSTILE = (DATA / "hostile.cu").read_text()
+
+
+def hostile(backend: HostBackend, name: str, n: int = 64, block: int = 64, size: int = 64, **more: Any) -> RunResult:
+    values = dict(x=floats(size), y=poisoned(size), n=np.int32(n))
+    if name == "no_barrier":
+        values = {"in": floats(64), "out": poisoned(64), "n": np.int32(64)}
+    outs = ["out" if "out" in values else "y"]
+    return run(backend, HOSTILE, launch(1, block, values, outs, **more), name)
+
+
+def test_what_is_not_written_keeps_its_poison(backend: HostBackend) -> None:
+    result = hostile(backend, "writes_nothing")
+    assert isinstance(result, Ran) and result.outputs["y"].tobytes() == poisoned(64).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "guard", "where"),
+    [
+        ("reads_past_the_end", Guard.RIGHT, "x[60] of 60, read, line 8"),
+        ("reads_before_the_start", Guard.LEFT, "x[-1] of 60, read, line 12"),
+        ("writes_past_the_end", Guard.RIGHT, "y[60] of 60, written, line 16"),
+        ("writes_before_the_start", Guard.LEFT, "y[-1] of 60, written, line 20"),
+        ("writes_past_the_end", Guard.LEFT, "y[60] of 60, written"),
+        ("writes_before_the_start", Guard.RIGHT, "y[-1] of 60, written"),
+    ],
+)
+def test_one_element_out_of_bounds(backend: HostBackend, name: str, guard: Guard, where: str) -> None:
+    result = hostile(backend, name, n=60, size=60, guard=guard)
+    assert isinstance(result, Faulted), result
+    assert (result.hazard, result.where[: len(where)]) == ("out_of_bounds", where)
+
+
+def test_an_endless_kernel_ends_at_its_deadline_and_keeps_earlier_results(backend: HostBackend) -> None:
+    prepared = backend.prepare(source(HOSTILE, "endless"))
+    assert isinstance(prepared, HostKernel)
+    ends = launch(1, 1, dict(x=floats(4), y=np.full(4, 12345, "f"), n=np.int32(4)), ["y"])
+    never = launch(1, 1, dict(x=floats(4), y=np.zeros(4, "f"), n=np.int32(4)), ["y"], deadline_s=0.3)
+    started = time.monotonic()
+    results = prepared.run([ends, never, ends])
+    assert time.monotonic() - started < 5
+    assert len(results) == 2 and isinstance(results[0], Ran)
+    assert isinstance(results[1], Faulted) and results[1].hazard == "timeout"
+    assert results[1].where.startswith("no end within 0.3 s, line 24, block (0,0,0)")
+
+
+@pytest.mark.parametrize(
+    ("name", "hazard", "where", "more"),
+    [
+        ("changes_its_input", "mutated_input", r"x\[3\], line 28", {}),
+        ("divergent", "divergent_barrier", r"16 of 64 threads wait at a barrier that the others never reach, line 35", {}),
+        ("two_barriers", "divergent_barrier", r"threads of a block wait at different barriers, lines 40 and 42", {}),
+        ("waits_for_ever", "deadlock", r"31 threads wait at a barrier, 1 in a warp operation of line 45", {"block": 32}),
+        ("shared_overrun", "shared_memory", r"index 64 of tile \(float \[64\]\), line 50", {"n": 1}),
+        ("dynamic_overrun", "shared_memory", r"byte 256 of 256 bytes of dynamic shared memory, line 56", {"n": 1, "smem_bytes": 256}),
+        ("deep", "fault", r"stack overflow: more than 256 KiB of local memory in a thread, line 6\d", {}),
+        ("asserts", "fault", r"assert\(threadIdx.x \+ 1 < blockDim.x\) failed, line 67", {}),
+        ("divides", "fault", r"integer division by zero, line 70", {}),
+        ("null_pointer", "fault", r"a null pointer, line 71", {}),
+        ("wild", "fault", r"an address far from every buffer, line 72", {}),
+        ("bad_mask", "fault", r"a warp operation's mask 0x1 does not name the calling lane 1, line 88", {}),
+        ("local_overrun", "out_of_bounds", r"index 4 of acc \(float \[4\]\), line 91", {"n": 4}),
+    ],
+)  # fmt: skip
+def test_faults_say_what_and_where(backend: HostBackend, name: str, hazard: str, where: str, more: Any) -> None:
+    result = hostile(backend, name, **more)
+    assert isinstance(result, Faulted), result
+    assert result.hazard == hazard and re.match(where, result.where), result
+
+
+def test_a_missing_barrier_gives_wrong_results_in_every_order(backend: HostBackend) -> None:
+    x = floats(64)
+    for order in BlockOrder:
+        result = hostile(backend, "no_barrier", order=order)
+        assert isinstance(result, Ran) and not np.array_equal(result.outputs["out"], x[::-1])
+
+
+def test_shared_memory_is_poisoned_before_each_block(backend: HostBackend) -> None:
+    result = hostile(backend, "uninitialised")
+    assert isinstance(result, Ran) and np.isnan(result.outputs["y"]).all()
+
+
+def test_code_that_leaves_the_text_gets_nowhere(backend: HostBackend) -> None:
+    result = hostile(backend, "jumps")
+    assert isinstance(result, Faulted) and result.hazard == "fault", result
+
+
+def test_grid_wide_synchronisation_is_no_pass(backend: HostBackend) -> None:
+    assert hostile(backend, "grid_sync") == NotSupported("grid-wide synchronisation is not supported on the host")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('asm volatile("mov.u32 %0, %laneid;" : "=r"(n));', "inline PTX is"),
+        ("nvcuda::wmma::fill_fragment(x, 0);", "tensor core operations (wmma, mma) are"),
+        ("x[0] = tex2D<float>(t, 0, 0);", "textures and surfaces are"),
+        ("__pipeline_memcpy_async(x, x, 4);", "asynchronous copies (cp.async, TMA, cuda::pipeline) are"),
+        ("k<<<1, 1>>>(x, n);", "dynamic parallelism is"),
+        ("auto c = cooperative_groups::this_cluster();", "thread block clusters are"),
+        ("typedef cub::BlockReduce<float, 32> R;", "CUB, Thrust and CUTLASS are"),
+        ("static int calls; ++calls;", "static variables in device functions are"),
+        ("#if __GNUC__ > 3\nx[0] = 1;\n#endif", "code that looks at the host's compiler is"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused_with_its_reason(backend: HostBackend, body: str, reason: str) -> None:
+    text = f"__global__ void k(float* x, int n) {{\n{body}\n}}\n"
+    assert backend.prepare(source(text)) == NotSupported(f"{reason} not supported on the host")
+    # The same in a function that the kernel calls, and not when the kernel does not reach it.
+    helper = f"__device__ void helper(float* x, int n) {{\n{body}\n}}\n"
+    calls = helper + "__global__ void k(float* x, int n) { helper(x, n); }\n"
+    assert backend.prepare(source(calls, "k")) == NotSupported(f"{reason} not supported on the host")
+    beside = helper + "__global__ void k(float* x, int n) { x[threadIdx.x] = n; }\n"
+    assert isinstance(backend.prepare(source(beside, "k")), HostKernel)
+
+
+def test_what_the_host_compiler_does_not_know_is_refused(backend: HostBackend) -> None:
+    refused = backend.prepare(source("__global__ void k(float* x) {\n  x[0] = __some_new_intrinsic(x[0]);\n}"))
+    assert isinstance(refused, NotSupported)
+    assert re.match(r"the host compiler does not take it: .*__some_new_intrinsic.* \(line 2\)", refused.reason)
+    with_cub = "#include <cub/block/block_reduce.cuh>\n__global__ void k(float* x) { Reduce r; x[0] = r(x[0]); }"
+    assert backend.prepare(source(with_cub)) == NotSupported("cub/block/block_reduce.cuh is not supported on the host")
+
+
+def test_only_what_the_device_compiler_took_is_run(backend: HostBackend) -> None:
+    refused = backend.prepare(source("__global__ void k(float* x) { x[0] = 1; }", compiled=None))
+    assert refused == NotSupported("the kernel must compile for the device first")
+
+
+def test_an_impossible_launch_is_refused(backend: HostBackend) -> None:
+    for grid, block, smem in ((1, 1025, 0), ((1, 65536), 1, 0), (1, 32, 300_000), (0, 32, 0)):
+        values = dict(x=floats(60), y=poisoned(60), n=np.int32(60))
+        result = run(backend, HOSTILE, launch(grid, block, values, ["y"], smem_bytes=smem), "writes_nothing")
+        assert isinstance(result, Faulted) and result.where.startswith("the launch is invalid"), result
+
+
+# ---- reference functions ----------------------------------------------------------------------------------------------
+
+REFERENCES = """
+#include <cmath>
+#include <iostream>
+#include <vector>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <fcntl.h>
+using namespace std;
+
+void axpy_cpu(float a, const float* x, float* y, int n) {
+    vector<float> copy(x, x + n);
+    for (int i = 0; i < n; ++i) y[i] = a * copy[i] + 0.1f + expf(0.0f) + std::max(y[i], 0.0f) * 0;
+}
+double sum_cpu(float a, const float* x, float* y, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += x[i];
+    y[0] = sum;
+    return sum;
+}
+void past_cpu(float a, const float* x, float* y, int n) { for (int i = 0; i <= n; ++i) y[i] = x[i]; }
+void broken_cpu(float a, const float* x, float* y, int n) { y[0] = undefined_thing; }
+void opens_cpu(float a, const float* x, float* y, int n) { y[0] = open("/etc/passwd", O_RDONLY); }
+void connects_cpu(float a, const float* x, float* y, int n) { y[0] = socket(AF_INET, SOCK_STREAM, 0); }
+void forks_cpu(float a, const float* x, float* y, int n) { y[0] = fork(); }
+void runs_cpu(float a, const float* x, float* y, int n) { execl("/bin/true", "true", nullptr); }
+void exits_cpu(float a, const float* x, float* y, int n) { exit(0); }
+void three_cpu(const float* x, float* y, int n) { y[0] = 1; }
+__global__ void axpy(float a, const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + 0.1f + 1.0f;
+}
+"""
+
+
+def reference(backend: HostBackend, name: str, fp64: bool = False) -> Any:
+    n, kind = 1000, np.float64 if fp64 else np.float32
+    one = launch(1, 1, dict(a=kind(2), x=floats(n).astype(kind), y=np.zeros(n, kind), n=np.int32(n)), ["y"])
+    prepared = backend.prepare(source(REFERENCES, function=name, fp64=fp64, compiled=None))
+    return prepared.run([one])[0] if isinstance(prepared, HostKernel) else prepared
+
+
+def test_a_reference_function_is_called_with_the_kernels_arguments(backend: HostBackend) -> None:
+    result = reference(backend, "axpy_cpu")
+    assert isinstance(result, Ran), result
+    np.testing.assert_array_equal(result.outputs["y"], 2 * floats(1000) + np.float32(0.1) + np.float32(1))
+    # Its integer type may differ from the kernel's.
+    result = reference(backend, "sum_cpu")
+    assert isinstance(result, Ran) and np.isclose(result.outputs["y"][0], floats(1000).sum(dtype=np.float64))
+
+
+def test_a_reference_function_in_double_precision(backend: HostBackend) -> None:
+    n = 1000
+    one = launch(1, 1, dict(a=np.float64(2), x=floats(n).astype(np.float64), y=np.zeros(n), n=np.int32(n)), ["y"])
+    text = REFERENCES.replace("std::max(y[i], 0.0f)", "std::max(y[i], 0.0f + 0.0)")
+    prepared = backend.prepare(source(text, function="axpy_cpu", fp64=True, compiled=None))
+    assert isinstance(prepared, HostKernel), prepared
+    result = prepared.run([one])[0]
+    assert isinstance(result, Ran), result
+    expected = 2 * floats(n).astype(np.float64) + float(np.float32(0.1)) + 1
+    np.testing.assert_allclose(result.outputs["y"], expected, rtol=1e-15)
+
+
+def test_double_precision_is_refused_where_bits_matter(backend: HostBackend) -> None:
+    text = REFERENCES.replace("undefined_thing", "__float_as_int(a)")
+    refused = backend.prepare(source(text, function="broken_cpu", fp64=True, compiled=None))
+    assert refused == NotSupported("double precision is not supported for code with __float_as_int")
+
+
+def test_a_kernel_in_double_precision(backend: HostBackend) -> None:
+    x = floats(3, 50).astype(np.float64)
+    values = dict(x=x.ravel(), y=poisoned(150, np.float64), d=np.int32(50))
+    text = RIGHT.replace("#include <cuda_fp16.h>", "").replace("#include <cuda_bf16.h>", "")
+    text = re.sub(r"(?s)__global__ void half_axpy.*?(?=__global__ void tile_reduce)", "", text)
+    result = run(backend, text, launch(3, 64, values, ["y"], smem_bytes=256), "softmax", fp64=True)
+    assert isinstance(result, Ran), result
+    expected = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(
+        result.outputs["y"].reshape(3, 50), expected / expected.sum(1, keepdims=True), rtol=1e-13
+    )
+
+
+def test_a_reference_function_that_fails(backend: HostBackend) -> None:
+    result = reference(backend, "past_cpu")
+    assert isinstance(result, Faulted) and result.where.startswith("x[1000] of 1000, read, line 20"), result
+    failed = reference(backend, "broken_cpu")
+    assert isinstance(failed, CompileFailed)
+    assert failed.messages[0].line == 20 and "undefined_thing" in failed.messages[0].text
+    assert reference(backend, "three_cpu") == NotSupported("the function takes 3 arguments and gets 4")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("opens_cpu", "open"), ("connects_cpu", "socket"), ("forks_cpu", "(clone|fork)"), ("runs_cpu", "execve")],
+)
+def test_system_calls_are_blocked(backend: HostBackend, name: str, call: str) -> None:
+    if backend.toolchain().confinement != "seccomp":
+        pytest.skip("this kernel does not let a child filter its system calls")
+    result = reference(backend, name)
+    assert isinstance(result, Faulted), result
+    assert re.fullmatch(rf"the system call {call}\w* is not allowed", result.where), result
+
+
+def test_leaving_the_process_is_no_result(backend: HostBackend) -> None:
+    result = reference(backend, "exits_cpu")
+    assert result == Faulted("fault", "the process ended before the kernel did (exit code 0)")
+
+
+def test_initialisers_of_the_text_are_confined_too(backend: HostBackend) -> None:
+    if backend.toolchain().confinement != "seccomp":
+        pytest.skip("this kernel does not let a child filter its system calls")
+    text = REFERENCES.replace("using namespace std;", "using namespace std; static int early = fork();")
+    prepared = backend.prepare(source(text, function="axpy_cpu", compiled=None))
+    assert isinstance(prepared, HostKernel)
+    n = 10
+    one = launch(1, 1, dict(a=np.float32(2), x=floats(n), y=np.zeros(n, "f"), n=np.int32(n)), ["y"])
+    result = prepared.run([one])[0]
+    assert isinstance(result, Faulted) and "is not allowed" in result.where, result
+
+
+# ---- text and tools ---------------------------------------------------------------------------------------------------
+
+
+def test_user_headers_are_taken_along(backend: HostBackend, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "inner.cuh").write_text(
+        '#pragma once\n#include "../constants.h"\n__device__ int table[2] = {FIVE, 6};\n'
+    )
+    (tmp_path / "constants.h").write_text("#define FIVE 5\n#include <cstdio>\n")
+    text = '#include "sub/inner.cuh"\n__global__ void k(int* x) { x[threadIdx.x] = table[threadIdx.x & 1]; }\n'
+    one = launch(2, 4, dict(x=np.zeros(4, np.int32)), ["x"])
+    result = run(backend, text, one, path=str(tmp_path / "kernel.cu"))
+    assert isinstance(result, Ran) and result.outputs["x"].tolist() == [5, 6, 5, 6], result
+    elsewhere = run(backend, text, one, path="/nowhere/kernel.cu", include_dirs=(str(tmp_path),))
+    assert isinstance(elsewhere, Ran) and elsewhere.outputs["x"].tolist() == [5, 6, 5, 6], elsewhere
+
+
+def test_defines_reach_the_text_and_other_flags_do_not(backend: HostBackend) -> None:
+    text = "__global__ void k(int* x) { x[threadIdx.x] = SCALE + (__CUDA_ARCH__ == 900); }"
+    flags = ("-D", "SCALE=40", "--use_fast_math", "-maxrregcount=32", "-fplugin=/tmp/evil.so")
+    result = run(backend, text, launch(1, 2, dict(x=np.zeros(2, np.int32)), ["x"]), flags=flags)
+    assert isinstance(result, Ran) and result.outputs["x"].tolist() == [41, 41], result
+
+
+def test_notes_tell_what_was_left_out(backend: HostBackend) -> None:
+    text = '__constant__ float c[4];\n__global__ void k(float* x) { printf("%f", x[0]); x[threadIdx.x] = c[0]; }'
+    result = run(backend, text, launch(1, 2, dict(x=np.zeros(2, "f")), ["x"]))
+    assert isinstance(result, Ran)
+    assert "what the kernel prints is dropped" in result.notes
+    assert "constant memory c is zero, because no host code is run to set it" in result.notes
+    assert any(note.startswith("confined by ") for note in result.notes)
+
+
+def test_without_a_compiler_it_says_so() -> None:
+    host = HostBackend(cxx="no-such-compiler")
+    refused = host.prepare(source(HOSTILE, "divides"))
+    assert isinstance(refused, NotSupported) and "no-such-compiler was not found" in refused.reason
+    assert set(host.describe()) == {"missing"}
+
+
+def test_the_cache_is_made_once(tmp_path: Path, backend: HostBackend) -> None:
+    host = HostBackend(cxx=backend.toolchain().cxx, cache_dir=tmp_path)
+    first = host.toolchain()
+    before = sorted(tmp_path.rglob("*"))
+    again = HostBackend(cxx=first.cxx, cache_dir=tmp_path)
+    assert again.toolchain() == first and sorted(tmp_path.rglob("*")) == before

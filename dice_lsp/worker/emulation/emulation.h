@@ -35,7 +35,8 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define __device_builtin__
-#define __shared__ static
+// Without `used` the compiler would take a shared array that is never written for one of zeros.
+#define __shared__ static __attribute__((used))
 #define __nv_pure__
 
 // Shared variables have no initialiser in CUDA, so they are the only ones in .bss; device variables get their own
@@ -43,7 +44,6 @@
 #define DICE_EMU_DEVICE_VARIABLE __attribute__((section("dice_device"), used))
 #define DICE_EMU_DEVICE_CONSTANT __attribute__((section("dice_constant"), used))
 #define DICE_EMU_REGISTER __attribute__((visibility("hidden"), section("dice_registers")))
-
 
 #define DICE_EMU_INLINE inline __attribute__((always_inline))
 #define DICE_EMU_LINE int dice_emu_line = __builtin_LINE()
