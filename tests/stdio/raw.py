@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVER = [sys.executable, "/tmp/stub/fake_server.py"]
+SERVER = [sys.executable, "-m", "dice_lsp", "serve"]
 
 
 class RawClient:

@@ -79,9 +79,7 @@ local function show(state)
   local edit = { range = state.fill.range, newText = candidate.newText }
   vim.lsp.util.apply_text_edits({ edit }, scratch, state.encoding)
   vim.bo[scratch].modifiable = false
-  vim.wo[state.window].winbar = (" %s   [a] apply  [n]/[p] next/previous  [d] discard all  [q] close"):format(
-    candidate.title:gsub("%%", "%%%%")
-  )
+  vim.wo[state.window].winbar = " " .. candidate.title:gsub("%%", "%%%%")
   if vim.api.nvim_win_is_valid(state.window) then
     vim.api.nvim_win_set_cursor(state.window, { state.fill.range.start.line + 1, 0 })
     vim.api.nvim_win_call(state.window, function()
@@ -118,6 +116,8 @@ function M.preview(bufnr, fill, index)
   state.tab = vim.api.nvim_get_current_tabpage()
   vim.api.nvim_win_set_buf(0, bufnr)
   vim.cmd.diffthis()
+  -- A bar on both sides, so that the lines of the two texts stand side by side.
+  vim.wo.winbar = " present   [a] apply  [n]/[p] next/previous  [d] discard all  [q] close"
   vim.cmd("rightbelow vertical split")
   state.window = vim.api.nvim_get_current_win()
   state.scratch = vim.api.nvim_create_buf(false, true)

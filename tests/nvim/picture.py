@@ -1,0 +1,101 @@
+"""Draws the README's pictures from the cells of a real Neovim's screen: `python -m tests.nvim.picture`.
+
+An SVG of text in a monospace font is small, sharp at any size, and needs no font on this machine. Each run of cells
+that look alike is one element with its exact width, so that a reader's own font cannot shift columns.
+"""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from tests.nvim.neovim import ROOT, run_script
+
+IMAGES = ROOT / "docs/images"
+CELL_WIDTH, CELL_HEIGHT, BASELINE, MARGIN = 8.0, 18.0, 13.0, 12.0
+
+
+def svg(screen: dict[str, Any], title: str) -> str:
+    """A screen `{"rows": [[[text, foreground, background, style], ...], ...], ...}` as an SVG document."""
+    rows = screen["rows"]
+    while rows and all(cell[0].strip() == "" and cell[2] == screen["background"] for cell in rows[-1]):
+        rows = rows[:-1]
+    width = len(rows[0]) * CELL_WIDTH + 2 * MARGIN
+    height = len(rows) * CELL_HEIGHT + 2 * MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="100%" height="100%" rx="6" fill="{_colour(screen["background"])}"/>',
+        '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="13"'
+        ' xml:space="preserve">',
+    ]
+    for row, cells in enumerate(rows):
+        top = MARGIN + row * CELL_HEIGHT
+        for column, run in _runs(cells):
+            left, wide = MARGIN + column * CELL_WIDTH, len(run) * CELL_WIDTH
+            if run[0][2] != screen["background"]:
+                lines.append(
+                    f'<rect x="{left:g}" y="{top:g}" width="{wide:g}" height="{CELL_HEIGHT:g}" fill="{_colour(run[0][2])}"/>'
+                )
+        for column, run in _runs(cells):
+            text = "".join(cell[0] or " " for cell in run)
+            if text.strip():
+                # Spaces at the ends carry no ink, and not every reader keeps them.
+                column += len(text) - len(text.lstrip())
+                text = text.strip()
+                left, wide = MARGIN + column * CELL_WIDTH, len(text) * CELL_WIDTH
+                style = ' font-weight="bold"' if "b" in run[0][3] else ""
+                style += ' font-style="italic"' if "i" in run[0][3] else ""
+                lines.append(
+                    f'<text x="{left:g}" y="{top + BASELINE:g}" textLength="{wide:g}" fill="{_colour(run[0][1])}"{style}>'
+                    f"{escape(text)}</text>"
+                )
+    return "\n".join([*lines, "</g>", "</svg>", ""])
+
+
+def _runs(cells: list[list[Any]]) -> Iterator[tuple[int, list[list[Any]]]]:
+    """Neighbours of one look, with the column of the first."""
+    column = 0
+    for _, group in itertools.groupby(cells, key=lambda cell: cell[1:]):
+        run = list(group)
+        yield column, run
+        column += len(run)
+
+
+def _colour(value: int) -> str:
+    return f"#{value:06x}"
+
+
+def text_of(screen: dict[str, Any]) -> list[str]:
+    return ["".join(cell[0] for cell in row).rstrip() for row in screen["rows"]]
+
+
+def draw(folder: Path) -> dict[str, dict[str, Any]]:
+    """The screens of one session; Neovim's files go to `folder`."""
+    file = folder / "saxpy.cu"
+    shutil.copy(ROOT / "tests/data/saxpy.cu", file)
+    screens: dict[str, dict[str, Any]] = run_script(ROOT / "tests/nvim/picture.lua", folder, DICE_TEST_FILE=str(file))[
+        "screens"
+    ]
+    return screens
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        screens = draw(Path(folder))
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    titles = {
+        "hints": "Neovim with a CUDA kernel: what it is worth stands beside it, and candidates at the filled body",
+        "candidates": "The diff of a candidate in Neovim, with its verdict and the keys to take it",
+    }
+    for name, title in titles.items():
+        path = IMAGES / f"nvim-{name}.svg"
+        path.write_text(svg(screens[name], title), encoding="utf-8")
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1024} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+-- One developer's session in a real Neovim: select, fill, hint, accept, undo, stale, redo, check, health.
+-- Reads DICE_TEST_CMD (JSON list), DICE_TEST_FILE, DICE_TEST_OUT; writes what was seen as JSON to the last.
+local seen = { steps = {}, statusline = {}, progress = {} }
+
+local function step(name, value)
+  seen.steps[#seen.steps + 1] = { name = name, value = value }
+end
+
+local function finish(code)
+  local file = assert(io.open(vim.env.DICE_TEST_OUT, "w"))
+  file:write(vim.json.encode(seen))
+  file:close()
+  vim.cmd(code == 0 and "qall!" or "cquit 1")
+end
+
+local function wait(what, condition, timeout)
+  assert(vim.wait(timeout or 90000, condition, 20), "waited in vain until " .. what)
+end
+
+local function hints()
+  local found = {}
+  for _, hint in ipairs(vim.lsp.inlay_hint.get({ bufnr = 0 })) do
+    local label = hint.inlay_hint.label
+    if type(label) ~= "string" then
+      label = vim.iter(label):map(function(part)
+        return part.value
+      end):join("")
+    end
+    found[hint.inlay_hint.position.line + 1] = label
+  end
+  return found
+end
+
+local function hint_at(line)
+  return hints()[line] or ""
+end
+
+local function text()
+  return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\n")
+end
+
+local function run()
+  vim.lsp.config("dice_lsp", {
+    cmd = vim.json.decode(vim.env.DICE_TEST_CMD),
+    settings = { dice = { candidates = 4 } },
+  })
+  vim.api.nvim_create_autocmd("LspProgress", {
+    callback = function(event)
+      seen.progress[#seen.progress + 1] = event.data.params.value.kind
+      seen.statusline[#seen.statusline + 1] = require("dice_lsp").statusline()
+    end,
+  })
+  local drawn = {}
+  vim.api.nvim_create_autocmd("User", {
+    pattern = "DiceCandidate",
+    callback = function(event)
+      drawn[#drawn + 1] = #event.data.candidates
+    end,
+  })
+
+  vim.cmd.edit(vim.env.DICE_TEST_FILE)
+  local original = text()
+  local kernel = vim.fn.search("^__global__")
+  step("filetype", vim.bo.filetype)
+  wait("the server is attached", function()
+    return vim.fn.exists(":DiceFill") == 2
+  end)
+  local client = assert(vim.lsp.get_clients({ name = "dice_lsp" })[1])
+  step("encoding", client.offset_encoding)
+  wait("the kernel is verified", function()
+    return hint_at(kernel):find("verified") ~= nil
+  end)
+  local checked = hint_at(kernel)
+  step("checked", checked)
+
+  -- Select the body by lines and fill it.
+  vim.cmd(("normal! %dGV%dG\27"):format(kernel + 1, kernel + 3))
+  vim.cmd("'<,'>DiceFill")
+  wait("candidates are shown at the region", function()
+    return hint_at(kernel + 1):find("^A ") ~= nil
+  end)
+  wait("the fill has ended", function()
+    return vim.tbl_contains(seen.progress, "end") and require("dice_lsp").statusline() == ""
+  end)
+  step("filled", hint_at(kernel + 1))
+  step("candidate events", #drawn)
+
+  -- Pick the first candidate, look at its diff, and take it.
+  local rows
+  vim.ui.select = function(items, options, on_choice)
+    rows = vim.tbl_map(options.format_item, items)
+    on_choice(items[1], 1)
+  end
+  vim.api.nvim_win_set_cursor(0, { kernel + 1, 0 })
+  vim.cmd.DiceCandidates()
+  local preview = require("dice_lsp.candidates")
+  wait("the diff is open", function()
+    return preview.current ~= nil
+  end)
+  step("rows", rows)
+  step("tabs", #vim.api.nvim_list_tabpages())
+  local windows = vim.api.nvim_tabpage_list_wins(0)
+  step("diff windows", #vim.tbl_filter(function(window)
+    return vim.wo[window].diff
+  end, windows))
+  step("winbar", vim.wo[preview.current.window].winbar)
+  step("keys", vim.wo[windows[1]].winbar)
+  local offered = table.concat(vim.api.nvim_buf_get_lines(preview.current.scratch, 0, -1, false), "\n")
+  preview.current.next()
+  preview.current.previous()
+  vim.api.nvim_feedkeys("a", "xt", false)
+  wait("the candidate is applied", function()
+    return text() == offered
+  end)
+  step("tabs after", #vim.api.nvim_list_tabpages())
+  step("diff after", vim.wo.diff)
+  step("applied", text())
+  wait("the accepted kernel is checked", function()
+    local label = hint_at(kernel)
+    return label:find("regs") ~= nil and label:find("stale") == nil and hint_at(kernel + 1) == ""
+  end)
+  step("hint after apply", hint_at(kernel))
+
+  -- Undo, redo: evidence is bound to the text.
+  vim.cmd("silent undo")
+  assert(text() == original, "one undo takes a candidate back")
+  wait("the old evidence holds again", function()
+    return hint_at(kernel) == checked and hint_at(kernel + 1):find("^A ") ~= nil
+  end, 5000)
+  vim.cmd("silent redo")
+  assert(text() == offered, "redo brings it again")
+  wait("no candidates are offered for accepted text", function()
+    return hint_at(kernel + 1) == ""
+  end, 5000)
+
+  -- Stale at once, and not after undo.
+  vim.fn.setline(kernel + 1, vim.fn.getline(kernel + 1) .. " n += 0;")
+  wait("the hint is stale", function()
+    return hint_at(kernel):find("^stale: ") ~= nil
+  end, 5000)
+  step("stale", hint_at(kernel))
+  vim.cmd("silent undo")
+  wait("undo ends that", function()
+    local label = hint_at(kernel)
+    return label:find("regs") ~= nil and label:find("stale") == nil
+  end, 5000)
+
+  -- A broken kernel is told at its line after the save, and only until it changes.
+  vim.api.nvim_win_set_cursor(0, { kernel, 0 })
+  local last = vim.fn.search("^}", "nW")
+  vim.fn.append(last - 1, "    nonsense;")
+  vim.cmd("silent write")
+  wait("the error is shown", function()
+    return #vim.diagnostic.get(0) > 0
+  end)
+  local diagnostic = vim.diagnostic.get(0)[1]
+  step("diagnostic", { line = diagnostic.lnum + 1, expected = last, source = diagnostic.source, message = diagnostic.message })
+  wait("the hint says so", function()
+    return hint_at(kernel):find("^does not compile: 1 error") ~= nil
+  end, 5000)
+  vim.cmd("silent undo")
+  wait("the error is gone", function()
+    return #vim.diagnostic.get(0) == 0
+  end, 5000)
+
+  -- The same through the code action that every editor has.
+  vim.cmd("silent undo")
+  assert(text() == original, "back at the start")
+  seen.progress = {}
+  vim.lsp.buf.code_action({
+    range = { start = { kernel + 1, 4 }, ["end"] = { kernel + 3, 10 } },
+    apply = true,
+    filter = function(action)
+      return action.title == "DICE: fill selection"
+    end,
+  })
+  wait("the second fill has begun", function()
+    return vim.tbl_contains(seen.progress, "begin")
+  end)
+  vim.cmd.DiceCancel()
+  wait("it is stopped", function()
+    return vim.tbl_contains(seen.progress, "end")
+  end, 10000)
+
+  vim.cmd("silent checkhealth dice_lsp")
+  step("health", table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\n"))
+  client:stop()
+  wait("the server has stopped", function()
+    return client:is_stopped()
+  end, 10000)
+end
+
+local ok, failure = xpcall(run, debug.traceback)
+if not ok then
+  seen.failure = failure
+  pcall(function()
+    seen.hints = hints()
+    seen.text = text()
+    seen.messages = vim.fn.execute("messages")
+  end)
+end
+finish(ok and 0 or 1)

@@ -1,0 +1,38 @@
+"""A session in a real Neovim 0.11.4, with the real server, checkpoint and compilers."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.nvim.neovim import ROOT, run_script
+
+SAXPY = ROOT / "tests/data/saxpy.cu"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
+    file = tmp_path / "saxpy.cu"
+    shutil.copy(SAXPY, file)
+    seen = run_script(ROOT / "tests/nvim/session.lua", tmp_path, DICE_TEST_FILE=str(file))
+    steps = {item["name"]: item["value"] for item in seen["steps"]}
+    assert steps["filetype"] == "cuda" and steps["encoding"] == "utf-8"
+    assert "regs" in steps["checked"] and "verified" in steps["checked"]
+    assert steps["filled"].startswith("A ") and len(steps["filled"]) <= 40
+    assert steps["candidate events"] >= 1
+    assert 1 <= len(steps["rows"]) <= 4 and steps["rows"][0].startswith("A  ")
+    assert steps["tabs"] == 2 and steps["diff windows"] == 2 and "[a] apply" in steps["keys"]
+    assert steps["winbar"].strip() == steps["rows"][0]
+    assert steps["tabs after"] == 1 and steps["diff after"] is False
+    original = SAXPY.read_text()
+    head, tail = original[: original.index("    int i = blockIdx")], original[original.index("\n}\n\nint main") :]
+    assert steps["applied"].startswith(head) and steps["applied"].endswith(tail.rstrip("\n"))
+    assert steps["stale"].startswith("stale: ")
+    assert steps["diagnostic"]["source"] == "dice" and steps["diagnostic"]["line"] == steps["diagnostic"]["expected"]
+    assert "nonsense" in steps["diagnostic"]["message"]
+    assert any(line.startswith("DICE: filling saxpy") for line in seen["statusline"])
+    assert "Neovim 0.11" in steps["health"] and "ERROR" not in steps["health"].split("this session")[0]
+    assert "positions in utf-8" in steps["health"]
+    assert seen["progress"].count("begin") == seen["progress"].count("end")
+    assert file.read_text() != "", "the file is still there"

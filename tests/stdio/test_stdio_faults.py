@@ -1,0 +1,169 @@
+"""What must not go wrong when things go wrong: children that die, storms of edits, sessions that end in the middle."""
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.stdio.raw import ROOT, RawClient
+
+SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
+CAPABILITIES = {
+    "window": {"workDoneProgress": True},
+    "workspace": {"applyEdit": True},
+    "textDocument": {"inlayHint": {}, "codeLens": {}, "hover": {"contentFormat": ["markdown"]}},
+}
+WHOLE = {"start": {"line": 0, "character": 0}, "end": {"line": 1000, "character": 0}}
+KERNEL = {"line": SAXPY[: SAXPY.index("__global__")].count("\n"), "character": 18}
+STORM_EDITS = 200
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RawClient]:
+    raw = await RawClient.start()
+    yield raw
+    await raw.close()
+
+
+@pytest.fixture
+def uri(tmp_path: Any) -> str:
+    path = tmp_path / "saxpy.cu"
+    path.write_text(SAXPY)
+    return path.as_uri()
+
+
+def fill_of(client: RawClient, uri: str, candidates: int) -> int:
+    arguments = [{"uri": uri, "kernel": "saxpy", "candidates": candidates}]
+    return client.request("workspace/executeCommand", {"command": "dice.fill", "arguments": arguments})
+
+
+async def fill(client: RawClient, uri: str, candidates: int = 1) -> Any:
+    return (await client.response(fill_of(client, uri, candidates), 120))["result"]
+
+
+def child(client: RawClient, room: str) -> psutil.Process | None:
+    """The long-lived child of the server that runs this room's main loop."""
+    for process in psutil.Process(client.process.pid).children():
+        if f"dice_lsp.{room}" in process.cmdline():
+            return process
+    return None
+
+
+def progress(client: RawClient) -> list[dict[str, Any]]:
+    return [item["params"]["value"] for item in client.notifications if item["method"] == "$/progress"]
+
+
+@pytest.mark.parametrize("room", ["diffusion", "worker"])
+async def test_a_child_that_is_killed_in_a_fill_is_said_and_replaced(client: RawClient, uri: str, room: str) -> None:
+    await client.initialize(CAPABILITIES)
+    client.open(uri, SAXPY)
+    assert (await fill(client, uri))["candidates"], "the fill before works"
+    running = fill_of(client, uri, 32)
+    victim = await client.until(lambda: child(client, room))
+    await asyncio.sleep(0.3)
+    victim.kill()
+    result = (await client.response(running, 120))["result"]
+    told = [item["reason"] for item in result["candidates"] if "reason" in item] + [result["reason"] or ""]
+    if room == "diffusion":
+        assert "SIGKILL" in " ".join(told)
+        assert any("SIGKILL" in message for message in client.messages())
+    again = await fill(client, uri)
+    assert again["candidates"] and again["reason"] is None
+    assert child(client, room) is not None and child(client, room).pid != victim.pid
+    kinds = [item["kind"] for item in progress(client)]
+    assert kinds.count("begin") == kinds.count("end") == 3
+    assert await client.stop() == 0
+
+
+async def test_a_storm_of_edits_and_cancels_during_a_fill(client: RawClient, uri: str, capsys: Any) -> None:
+    random.seed(7)
+    await client.initialize(CAPABILITIES)
+    client.open(uri, SAXPY)
+    assert (await fill(client, uri))["candidates"]
+    server = psutil.Process(client.process.pid)
+    children = server.children(recursive=True)
+    running = fill_of(client, uri, 64)
+    await asyncio.sleep(0.3)
+    asked: list[int] = []
+    text_document = {"uri": uri}
+    for edit in range(STORM_EDITS):
+        change = {
+            "range": {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}},
+            "text": f"// {edit}\n",
+        }
+        client.notify(
+            "textDocument/didChange",
+            {"textDocument": {"uri": uri, "version": edit + 2}, "contentChanges": [change]},
+        )
+        place = {"line": KERNEL["line"] + edit + 1, "character": KERNEL["character"]}
+        asked.append(client.request("textDocument/hover", {"textDocument": text_document, "position": place}))
+        asked.append(client.request("textDocument/inlayHint", {"textDocument": text_document, "range": WHOLE}))
+        asked.append(
+            client.request(
+                "textDocument/codeAction",
+                {
+                    "textDocument": text_document,
+                    "range": {"start": place, "end": place},
+                    "context": {"diagnostics": []},
+                },
+            )
+        )
+        if edit % 2:
+            client.notify("$/cancelRequest", {"id": random.choice(asked[-6:])})
+        if edit % 50 == 10:
+            asked.append(fill_of(client, uri, 8))
+            client.notify("$/cancelRequest", {"id": asked[-1]})
+        await asyncio.sleep(random.choice([0, 0, 0.005, 0.02]))
+    client.notify("$/cancelRequest", {"id": running})
+    await client.response(running, 10)
+    for number in asked:
+        await client.response(number, 10)
+    assert set(client.responses) >= {*asked, running}
+    assert all(len(answers) == 1 for answers in client.responses.values()), "a request got two answers"
+    codes = {answer[0]["error"]["code"] for answer in client.responses.values() if "error" in answer[0]}
+    assert codes <= {-32800, -32801}, codes
+    latencies = sorted(client.latency_s[number] for number in asked)
+    # The text is what the edits made of it, and the fill after the storm works.
+    result = await fill(client, uri)
+    assert result["candidates"] and result["reason"] is None
+    children += server.children(recursive=True)
+    assert await client.stop() == 0
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive, "a child outlived the session"
+    with capsys.disabled():
+        print(
+            f"\nstorm: {len(asked)} requests, median {1000 * statistics.median(latencies):.1f} ms, "
+            f"worst {1000 * latencies[-1]:.1f} ms"
+        )
+    assert latencies[-1] < 2.0
+
+
+async def test_a_session_that_ends_in_a_fill_leaves_no_child(client: RawClient, uri: str) -> None:
+    await client.initialize(CAPABILITIES)
+    client.open(uri, SAXPY)
+    running = fill_of(client, uri, 64)
+    await client.until(lambda: child(client, "diffusion") and child(client, "worker"))
+    children = psutil.Process(client.process.pid).children(recursive=True)
+    started = time.monotonic()
+    assert await client.stop() == 0
+    assert time.monotonic() - started < 5
+    assert (await client.response(running, 1))["error"]["code"] == -32800 or client.responses[running]
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+
+
+async def test_closing_the_document_ends_its_fill(client: RawClient, uri: str) -> None:
+    await client.initialize(CAPABILITIES)
+    client.open(uri, SAXPY)
+    running = fill_of(client, uri, 64)
+    await asyncio.sleep(0.3)
+    client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+    assert (await client.response(running, 10))["result"]["reason"] == "cancelled"
+    client.open(uri, SAXPY)
+    assert await client.ask("dice/candidates", {"uri": uri}) == []
+    assert await client.stop() == 0
