@@ -176,19 +176,17 @@ def kernel_slice_key(
 ) -> str:
     """A hash of the part of a slice that one kernel depends on, insensitive to white space and comments.
 
-    That part is, conservatively, the whole slice without the bodies of the other kernels, and the content of the
-    headers. `kernels` are those of the text; when None they are looked for in the slice.
+    That part is, conservatively, the slice without the other kernels (but with those that this one names, as it may
+    launch them), and the content of the headers. `kernels` are those of the text; None means that they are looked for.
     """
-    others = kernels if kernels is not None else kernels_of(slice_text)
-    spans = [(k.start, k.end) for k in others if k.start != kernel.start and not _mentions(slice_text, kernel, k)]
-    digest = hashlib.sha256()
-    for part in (
-        _normalised(blank(slice_text, spans)),
-        *(f"{n}\0{_normalised(t)}" for n, t in (headers or {}).items()),
-    ):
-        digest.update(part.encode("utf-8", "surrogatepass"))
-        digest.update(b"\0\0")
-    digest.update(kernel.qualified_name.encode("utf-8", "surrogatepass"))
+    found = kernels if kernels is not None else kernels_of(slice_text)
+    digest = hashlib.sha256(kernel.qualified_name.encode("utf-8", "surrogatepass"))
+    parts = (
+        without_kernels(slice_text, found, (kernel,)),
+        *(f"{name}\n{text}" for name, text in (headers or {}).items()),
+    )
+    for part in parts:
+        digest.update(b"\0" + _normalised(part).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:32]
 
 

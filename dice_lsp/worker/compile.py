@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,8 @@ class CompileJob:
     """Kernel -> dynamic shared memory, for the occupancy."""
     deadline_s: float = 60.0
     """For nvcc; NVRTC is bounded by the owner of this process."""
+    alone: bool = False
+    """Leave out the document's other kernels, so that their errors and their compile time do not count."""
 
 
 @frozen
@@ -99,7 +101,7 @@ class Program:
     """A document ready for NVRTC: the slice, its headers and everything that is known about what was left out."""
 
     sliced: DeviceSlice
-    device_text: str
+    nvrtc_text: str
     """The slice with includes resolved; lines of the document, columns too except on include lines."""
     headers: tuple[Header, ...]
     heavy: tuple[str, ...]
@@ -115,6 +117,11 @@ class Program:
     errors: tuple[CompileMessage, ...]
     missing: tuple[Include, ...]
     """Headers that were not found and were left out."""
+
+    @property
+    def device_text(self) -> str:
+        """The slice of the document, for back ends that find the headers themselves."""
+        return self.sliced.text
 
     @property
     def header_texts(self) -> dict[str, str]:
@@ -141,8 +148,6 @@ class Compiler:
     def __init__(self, nvcc: str | None = None, cache_dir: Path | None = None) -> None:
         self.cache_dir = Path(cache_dir or platformdirs.user_cache_path("dice-lsp")) / "compile"
         self.nvcc_path = find_nvcc(nvcc)
-        self.cancelled = threading.Event()
-        """Set from another thread, it ends the compile in flight with `process.Cancelled`."""
         self._results: OrderedDict[str, tuple[Build, ...]] = OrderedDict()
         self._pch_sets: OrderedDict[str, Path] = OrderedDict()
         self._pch_root: Path | None = None
@@ -188,30 +193,27 @@ class Compiler:
             return f"nvrtc {self.nvrtc_version}"
         return f"nvcc {self.nvcc_version}" if self.nvcc_version else "none"
 
-    def compile(self, job: CompileJob, check: Callable[[], None] = lambda: None) -> dict[str, Build]:
+    def compile(self, job: CompileJob, cancelled: threading.Event | None = None) -> dict[str, Build]:
         """Builds of the job's kernels. Bad code, bad flags and missing compilers are values.
 
-        `check` is called between the steps and may raise to give up, as `process.Job.check` does.
+        Raises `process.Cancelled` soon after `cancelled` is set by another thread.
         """
+        cancelled = cancelled or threading.Event()
         keys = build_keys(job.kernels)
         problem = self._refusal(job)
         if problem is not None:
             return dict.fromkeys(keys, NotCompiled(problem))
-        check()
         program = self.program(job)
+        if cancelled.is_set():
+            raise process.Cancelled
         if program.errors:
             return dict.fromkeys(keys, CompileFailed(self.toolkit, program.errors))
-        builds = self._cached(job, program, check)
+        builds = self._cached(job, program, cancelled)
         return dict(zip(keys, builds, strict=True))
 
     def program(self, job: CompileJob) -> Program:
         """The document cut and its headers read, without compiling: what the host emulation takes too."""
         return _Assembler(self, job).assemble()
-
-    def slice_key(self, job: CompileJob, kernel: Kernel) -> str:
-        """The hash of everything in the document and its headers that this kernel depends on."""
-        program = self.program(job)
-        return slices.kernel_slice_key(program.sliced.text, kernel, job.kernels, program.header_texts)
 
     # What is on this machine
 
@@ -290,15 +292,16 @@ class Compiler:
         return None
 
     def arch_of(self, job: CompileJob) -> str:
+        """The architecture that is compiled for: the flag's, else the job's, else a default."""
         for flag in reversed(job.flags):
-            if (match := re.match(r"(?:-arch|--gpu-architecture)=?\s*((?:sm|compute)_\w+)", flag)) is not None:
-                return match[1].replace("compute_", "sm_")
+            if (match := re.fullmatch(r"-arch=(?:sm|compute)_(\w+)", flag)) is not None:
+                return f"sm_{match[1]}"
         return DEFAULT_ARCH if job.arch == "auto" else job.arch
 
-    def _cached(self, job: CompileJob, program: Program, check: Callable[[], None]) -> tuple[Build, ...]:
+    def _cached(self, job: CompileJob, program: Program, cancelled: threading.Event) -> tuple[Build, ...]:
         digest = hashlib.sha256()
         for part in (
-            program.device_text, *program.heavy, *program.standard, *(f"{h.path}\0{h.text}" for h in program.headers),
+            program.nvrtc_text, *program.heavy, *program.standard, *(f"{h.path}\0{h.text}" for h in program.headers),
             self.arch_of(job), *job.flags, *(f"{k.start}:{k.name}" for k in job.kernels),
             repr(sorted((key, sorted(value.items())) for key, value in job.templates.items())),
         ):  # fmt: skip
@@ -306,7 +309,7 @@ class Compiler:
         key = digest.hexdigest()
         builds = self._results.get(key)
         if builds is None:
-            builds = self._compile(job, program, check)
+            builds = self._compile(job, program, cancelled)
             self._results[key] = builds
             while len(self._results) > 256:
                 self._results.popitem(last=False)
@@ -326,22 +329,23 @@ class Compiler:
         )
         return evolve(build, block_threads=threads, occupancy=fraction, limiter=limiter)
 
-    def _compile(self, job: CompileJob, program: Program, check: Callable[[], None]) -> tuple[Build, ...]:
+    def _compile(self, job: CompileJob, program: Program, cancelled: threading.Event) -> tuple[Build, ...]:
         arch_number = int(re.sub(r"\D", "", self.arch_of(job).split("_")[1]))
         if self._nvrtc is None or arch_number not in self._archs:
-            return self._nvcc(job, program)
-        builds, hopeless = self._nvrtc_compile(job, program)
-        check()
+            return self._nvcc(job, program, cancelled)
+        builds, hopeless = self._nvrtc_compile(job, program, cancelled)
         if hopeless or not any(isinstance(build, CompileFailed) for build in builds) or self.nvcc_path is None:
             return builds
-        fallback = self._nvcc(job, program)
+        fallback = self._nvcc(job, program, cancelled)
         if any(isinstance(build, Compiled) for build in fallback):
             return fallback
         return builds
 
     # NVRTC
 
-    def _nvrtc_compile(self, job: CompileJob, program: Program) -> tuple[tuple[Build, ...], bool]:
+    def _nvrtc_compile(
+        self, job: CompileJob, program: Program, cancelled: threading.Event
+    ) -> tuple[tuple[Build, ...], bool]:
         """Builds, and whether a failure is the text's own fault, so that nvcc would say the same.
 
         A name that means no kernel (an `#if` leaves it out, its template arguments do not fit) is an error of the whole
@@ -349,7 +353,7 @@ class Compiler:
         """
         keys = build_keys(job.kernels)
         expressions = [self._expression(job, key, kernel) for key, kernel in zip(keys, job.kernels, strict=True)]
-        builds, own_fault, bad_names = self._nvrtc_once(job, program, expressions)
+        builds, own_fault, bad_names = self._nvrtc_once(job, program, expressions, cancelled)
         if not bad_names:
             return builds, own_fault
         told: list[tuple[str | Build, str | None]] = []
@@ -362,11 +366,15 @@ class Compiler:
                 told.append((CompileFailed(f"nvrtc {self.nvrtc_version}", (message,)), None))
             else:
                 told.append((NotCompiled(f"{kernel.name} is not in this build: an #if leaves it out"), None))
-        builds, own_fault, bad_names = self._nvrtc_once(job, program, told)
+        builds, own_fault, bad_names = self._nvrtc_once(job, program, told, cancelled)
         return builds, own_fault
 
     def _nvrtc_once(
-        self, job: CompileJob, program: Program, expressions: Sequence[tuple[str | Build, str | None]]
+        self,
+        job: CompileJob,
+        program: Program,
+        expressions: Sequence[tuple[str | Build, str | None]],
+        cancelled: threading.Event,
     ) -> tuple[tuple[Build, ...], bool, dict[str, str]]:
         """(builds, whether a failure is the text's own fault, name expressions that mean nothing -> the message)."""
         nvrtc = self._nvrtc
@@ -396,12 +404,12 @@ class Compiler:
             for _, expression in expressions:
                 if expression is not None:
                     nvrtc.nvrtcAddNameExpression(handle, expression.encode("utf-8", "replace"))
-            callback = _FLOW_CALLBACK(lambda *_: 1 if self.cancelled.is_set() else 0)
+            callback = _FLOW_CALLBACK(lambda *_: 1 if cancelled.is_set() else 0)
             if hasattr(nvrtc, "nvrtcSetFlowCallback"):
                 nvrtc.nvrtcSetFlowCallback(handle, ctypes.cast(callback, ctypes.c_void_p).value, 0)
             encoded = [option.encode("utf-8", "replace") for option in options]
             (status,) = nvrtc.nvrtcCompileProgram(handle, len(encoded), encoded)
-            if self.cancelled.is_set():
+            if cancelled.is_set():
                 raise process.Cancelled
             output = self._log(handle)
             elapsed_ms = (time.monotonic() - started) * 1000.0
@@ -464,7 +472,7 @@ class Compiler:
         prelude = prelude_text(
             program.standard, program.sliced.names, program.using_std, program.namespaces, program.library
         )
-        text = re.sub(r"\r\n|\r", "\n", program.device_text)
+        text = re.sub(r"\r\n|\r", "\n", program.nvrtc_text)
         includes = {_PRELUDE: prelude, **{header.path: header.text for header in program.headers}}
         return "\n".join([*lines, text]) + "\n", len(lines), includes
 
@@ -511,7 +519,7 @@ class Compiler:
 
     # nvcc
 
-    def _nvcc(self, job: CompileJob, program: Program) -> tuple[Build, ...]:
+    def _nvcc(self, job: CompileJob, program: Program, cancelled: threading.Event) -> tuple[Build, ...]:
         """The whole file through nvcc, host code included (it is parsed, never assembled or run)."""
         assert self.nvcc_path is not None
         started = time.monotonic()
@@ -539,7 +547,7 @@ class Compiler:
             try:
                 done = process.run(
                     command, deadline_s=job.deadline_s, cwd=folder, env={**environment, "TMPDIR": folder},
-                    cancelled=self.cancelled,
+                    cancelled=cancelled,
                 )  # fmt: skip
             except OSError as error:
                 return (NotCompiled(f"nvcc could not be started: {error}"),) * len(job.kernels)
@@ -607,31 +615,26 @@ def toolkit_include_dirs(nvcc: str | None) -> tuple[Path, ...]:
 
 # Flags
 
-_FLAG_FORMS = (
-    r"-(?:D|U)[A-Za-z_]\w*(?:=[^\0]*)?",
-    r"(?:-std|--std)=c\+\+(?:11|14|17|20|23)",
-    r"(?:-|--)use_fast_math",
-    r"(?:-maxrregcount|--maxrregcount)=\d+",
-    r"(?:-lineinfo|--generate-line-info)",
-    r"(?:-ftz|--ftz|-prec-div|--prec-div|-prec-sqrt|--prec-sqrt|-fmad|--fmad)=(?:true|false)",
-)
-_IGNORED_FLAGS = (
-    r"-O[0-3]", r"-g", r"-G", r"(?:-arch|--gpu-architecture)=?.*", r"-I.*", r"--expt-relaxed-constexpr", r"-expt-relaxed-constexpr",
-    r"--extended-lambda", r"-expt-extended-lambda", r"--expt-extended-lambda", r"-extended-lambda",
+_NVRTC_FLAGS = (
+    r"-[DU][A-Za-z_]\w*[^\0]*", r"-std=c\+\+\d\d", r"--use_fast_math", r"-maxrregcount=\d+", r"-lineinfo", r"-G", r"-w",
+    r"-(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)", r"--extra-device-vectorization", r"-diag-suppress=[\d,]+",
 )  # fmt: skip
+# They concern the host's half, the linking, or what is decided elsewhere.
+_NOT_FOR_NVRTC = (r"-arch=\w+", r"-I.*", r"--expt-relaxed-constexpr", r"--extended-lambda", r"-rdc=true")
 
 
 def nvrtc_flags(flags: Iterable[str]) -> tuple[list[str], str | None]:
-    """The flags that device compilers take, or a sentence about the first that is not on the list.
+    """The flags for NVRTC out of those of `source.flags`, or a sentence about the first that is not of that list.
 
-    Flags can come from a text that a model wrote, so what is not known to be harmless is refused.
+    Flags can come from a text that a model wrote, so what is not known to be harmless is refused here once more.
     """
     taken: list[str] = []
     for flag in flags:
-        if any(re.fullmatch(form, flag) for form in _FLAG_FORMS):
+        flag = re.sub(r"^-std=gnu", "-std=c", flag)
+        if any(re.fullmatch(form, flag) for form in _NVRTC_FLAGS):
             taken.append(flag)
-        elif not any(re.fullmatch(form, flag) for form in _IGNORED_FLAGS):
-            return [], f"the flag {flag} is not allowed; -D, -I, -std, --use_fast_math, -maxrregcount, -lineinfo are"
+        elif not any(re.fullmatch(form, flag) for form in _NOT_FOR_NVRTC):
+            return [], f"the flag {flag} is not allowed: see dice.compile_flags for those that are"
     return taken, None
 
 
@@ -671,11 +674,14 @@ class _Assembler:
                 self._take(at, include)
             at += 1
         sliced = slices.slice_together(self.texts)
+        if job.alone:
+            text = slices.without_kernels(sliced[0].text, slices.kernels_of(job.text), job.kernels)
+            sliced = (evolve(sliced[0], text=text), *sliced[1:])
         rewritten = [self._rewrite(index, part) for index, part in enumerate(sliced)]
         headers = tuple(Header(self.paths[i], rewritten[i], self.lines[i]) for i in range(1, len(self.texts)))
         return Program(
             sliced=sliced[0],
-            device_text=rewritten[0],
+            nvrtc_text=rewritten[0],
             headers=headers,
             heavy=self._heavy(sliced),
             standard=self._standard(sliced, rewritten),

@@ -40,8 +40,16 @@ KIB = 1024
 
 
 def _limits(
-    warps: int, blocks: int, smem_kib: int, block_kib: int, *, unit: int = 128, reserved: int = KIB, block_registers: int = 65536, partitions: int = 4
-) -> SmLimits:  # fmt: skip
+    warps: int,
+    blocks: int,
+    smem_kib: int,
+    block_kib: int,
+    *,
+    unit: int = 128,
+    reserved: int = KIB,
+    block_registers: int = 65536,
+    partitions: int = SUB_PARTITIONS,
+) -> SmLimits:
     return SmLimits(
         warps, blocks, 65536, block_registers, 255, smem_kib * KIB, block_kib * KIB, unit, reserved, partitions
     )

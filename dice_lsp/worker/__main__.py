@@ -1,0 +1,385 @@
+"""The worker child: it compiles, verifies and times, one job after another, and may be killed at any moment.
+
+    hello    {"settings": {...}}                    -> what this machine can do, see `Worker.hello`
+    compile  {"settings": {...}, "job": CompileJob} -> {kernel: Build}
+    judge    {"settings": {...}, "job": JudgeJob}   -> Judged; events "build", "progress", "verdict", "timing"
+
+The settings are those of `config.Settings` that concern it; back ends and compilers are opened when they are first
+needed, and again when their settings change.
+"""
+
+import collections
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import evolve
+
+from dice_lsp import process
+from dice_lsp.records import (
+    Build,
+    Cheating,
+    Comparison,
+    Compiled,
+    CompileFailed,
+    Evidence,
+    Judged,
+    JudgeJob,
+    Kernel,
+    NotCompared,
+    NotTimed,
+    TimingResult,
+    Unsafe,
+    Unverified,
+    Verdict,
+    Wrong,
+    from_wire,
+    to_wire,
+)
+from dice_lsp.source.expressions import ExpressionError, evaluate
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.slice import device_slice, kernel_slice_key
+from dice_lsp.worker.benchmark import OUTPUTS_CHANGED, benchmark
+from dice_lsp.worker.compile import CompileJob, Compiler, Program, build_keys
+from dice_lsp.worker.device import GpuBackend, open_backend
+from dice_lsp.worker.host import HostBackend
+from dice_lsp.worker.launch import Backend, Source
+from dice_lsp.worker.verify import verify
+
+log = logging.getLogger(__name__)
+
+BACKEND_VARIABLE = "DICE_LSP_BACKEND"
+"""Environment variable that overrides the setting `backend`; `host` keeps a run off the GPU."""
+MAX_KILLED_RUNS = 2
+MEMORY_LIMIT_BYTES = 8 << 30
+MEMORY_EXIT = 71
+"""Exit code after a compile took more than `MEMORY_LIMIT_BYTES`."""
+
+
+class Worker:
+    """What the child holds between calls."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = {}
+        self._compiler: Compiler | None = None
+        self._host: HostBackend | None = None
+        self._gpu: GpuBackend | str | None = None
+        self._killed: collections.Counter[str] = collections.Counter()
+
+    def handlers(self) -> Mapping[str, process.Handler]:
+        return {"hello": self.hello, "compile": self.compile, "judge": self.judge}
+
+    def close(self) -> None:
+        for part in (self._compiler, self._host, self._gpu):
+            if part is not None and not isinstance(part, str):
+                part.close()
+
+    # Calls
+
+    def hello(self, params: Any, job: process.Job) -> dict[str, Any]:
+        """What is here: `nvrtc`, `nvcc` (versions or None), `headers`, `host`, `devices`, `no_device`, `backends`, `backend`."""
+        self._configure(params)
+        compiler = self.compiler
+        host = self.host.describe()
+        devices, driver = _devices()
+        backend = self.backend()
+        usable = [name for name, package in (("pycuda", "pycuda"), ("cuda-core", "cuda.core")) if _importable(package)]
+        return {
+            "pid": os.getpid(),
+            "python": sys.version.split()[0],
+            "nvrtc": compiler.nvrtc_version,
+            "nvrtc_missing": compiler.nvrtc_missing,
+            "headers": bool(compiler.include_dirs),
+            "nvcc": None if compiler.nvcc_version is None else f"{compiler.nvcc_version} ({compiler.nvcc_path})",
+            "host": host,
+            "devices": devices,
+            "driver": driver,
+            "no_device": self._gpu if isinstance(self._gpu, str) else "",
+            "backends": usable,
+            "backend": backend.kind,
+            "device": backend.name,
+        }
+
+    def compile(self, params: Any, job: process.Job) -> dict[str, Any]:
+        self._configure(params)
+        wanted = from_wire(params["job"], CompileJob)
+        if wanted.arch == "auto":
+            wanted = evolve(wanted, arch=self._arch())
+        builds = self.compiler.compile(wanted, job.cancelled)
+        return {name: to_wire(build, Build) for name, build in builds.items()}
+
+    def judge(self, params: Any, job: process.Job) -> Any:
+        self._configure(params)
+        return to_wire(self._judge(from_wire(params["job"], JudgeJob), job))
+
+    # Judging
+
+    def _judge(self, wanted: JudgeJob, job: process.Job) -> Judged:
+        backend = self.backend()
+        order = compile_job(wanted, wanted.text, wanted.kernel, self._arch())
+        build = self._build(order, job)
+        job.emit("build", to_wire(_light(build), Build))
+        program = self.compiler.program(order)
+        evidence = self._evidence(wanted, program, backend)
+        if not isinstance(build, Compiled):
+            reason = "it does not compile" if isinstance(build, CompileFailed) else build.reason
+            return Judged(build, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
+        key = evidence.slice_key
+        if self._killed[key] >= MAX_KILLED_RUNS:
+            reason = f"{self._killed[key]} runs of this text had to be killed, so it is not run again: change it first"
+            return Judged(_light(build), Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
+        source = _source(wanted, wanted.kernel, program, build)
+        baseline = self._baseline(wanted, job)
+        verdict: Verdict = Unverified("not run: verifying is switched off")
+        if wanted.verify:
+            verdict = verify(
+                wanted, source, backend, self._reference_host(), check_cancelled=job.check,
+                on_progress=lambda words: job.emit("progress", words), baseline_source=baseline,
+            )  # fmt: skip
+            if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
+                self._killed[key] += 1
+            job.emit("verdict", to_wire(verdict, Verdict))
+        timing, comparison = self._timed(wanted, source, baseline, backend, verdict, job)
+        if isinstance(timing, NotTimed) and timing.reason.startswith(OUTPUTS_CHANGED):
+            verdict = Cheating(
+                "its outputs differ when it is timed", timing.reason.removeprefix(f"{OUTPUTS_CHANGED}: ")
+            )
+        job.emit("timing", to_wire(timing, TimingResult))
+        return Judged(_light(build), verdict, timing, comparison, evidence)
+
+    def _build(self, order: CompileJob, job: process.Job) -> Build:
+        job.check()
+        return self.compiler.compile(order, job.cancelled)[build_keys(order.kernels)[0]]
+
+    def _baseline(self, wanted: JudgeJob, job: process.Job) -> Source | None:
+        """The accepted kernel, compiled; None when there is none or it does not compile."""
+        if wanted.baseline_text is None or wanted.baseline_kernel is None:
+            return None
+        order = compile_job(wanted, wanted.baseline_text, wanted.baseline_kernel, self._arch())
+        build = self._build(order, job)
+        if not isinstance(build, Compiled):
+            return None
+        return _source(wanted, wanted.baseline_kernel, self.compiler.program(order), build)
+
+    def _timed(
+        self, wanted: JudgeJob, source: Source, baseline: Source | None, backend: Backend, verdict: Verdict, job: process.Job
+    ) -> tuple[TimingResult, Comparison]:  # fmt: skip
+        reason = None
+        if not wanted.benchmark:
+            reason = "timing is switched off"
+        elif isinstance(verdict, (Wrong, Unsafe, Cheating)):
+            reason = "only kernels that are not known to be wrong are timed"
+        elif not wanted.spec.launchable:
+            reason = wanted.spec.unknown[0] if wanted.spec.unknown else "the launch is not known"
+        elif wanted.verify and isinstance(verdict, Unverified) and not verdict.checks:
+            reason = verdict.reason
+        if reason is not None:
+            return NotTimed(reason), NotCompared(reason)
+        return benchmark(
+            wanted, source, baseline, backend, check_cancelled=job.check,
+            on_progress=lambda words: job.emit("progress", words),
+        )  # fmt: skip
+
+    def _evidence(self, wanted: JudgeJob, program: Program, backend: Backend) -> Evidence:
+        sliced = kernel_slice_key(device_slice(wanted.text).text, wanted.kernel, parse(wanted.text).kernels)
+        device, driver = backend.name, ""
+        if isinstance(backend, GpuBackend) and backend.info is not None:
+            driver = backend.info.driver
+        elif isinstance(backend, HostBackend):
+            driver = backend.describe().get("version", "")
+        toolkit = self.compiler.toolkit
+        reference = ""
+        if wanted.spec.reference is not None and wanted.spec.reference.via == "function":
+            functions = [f for f in parse(wanted.text).functions if f.name == wanted.spec.reference.text]
+            reference = " ".join(wanted.text[f.start : f.end] for f in functions)
+        digest = hashlib.sha256()
+        for part in (
+            sliced, json.dumps(to_wire(wanted.spec), sort_keys=True), reference, repr(wanted.flags),
+            self._arch(), device, driver, toolkit, *(f"{name}\n{text}" for name, text in program.header_texts.items()),
+        ):  # fmt: skip
+            digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return Evidence(digest.hexdigest()[:32], sliced, device, driver, toolkit, now)
+
+    # What is opened when it is needed
+
+    def _configure(self, params: Any) -> None:
+        settings = dict((params or {}).get("settings") or {})
+        if forced := os.environ.get(BACKEND_VARIABLE):
+            settings["backend"] = forced
+        before, self._settings = self._settings, settings
+
+        def changed(*names: str) -> bool:
+            return any(before.get(name) != settings.get(name) for name in names)
+
+        if self._compiler is not None and changed("nvcc"):
+            self._compiler.close()
+            self._compiler = None
+        if self._host is not None and changed("cxx"):
+            self._host.close()
+            self._host = None
+        if self._gpu is not None and changed("backend", "device"):
+            if not isinstance(self._gpu, str):
+                self._gpu.close()
+            self._gpu = None
+
+    @property
+    def compiler(self) -> Compiler:
+        if self._compiler is None:
+            self._compiler = Compiler(nvcc=self._settings.get("nvcc"))
+        return self._compiler
+
+    @property
+    def host(self) -> HostBackend:
+        if self._host is None:
+            self._host = HostBackend(self._settings.get("cxx"))
+        return self._host
+
+    def _reference_host(self) -> HostBackend | None:
+        return None if "missing" in self.host.describe() else self.host
+
+    def backend(self) -> Backend:
+        """Where kernels run: the GPU if one can be used and is wanted, else this machine."""
+        wanted = self._settings.get("backend") or "auto"
+        if wanted == "host":
+            self._gpu = self._gpu or "the host was chosen"
+        elif self._gpu is None:
+            self._gpu = open_backend(wanted, int(self._settings.get("device") or 0))
+            if isinstance(self._gpu, str):
+                log.info("kernels run on the host: %s", self._gpu)
+        return self.host if isinstance(self._gpu, str) or self._gpu is None else self._gpu
+
+    def _arch(self) -> str:
+        """What `auto` compiles for: the GPU's architecture, else the default."""
+        backend = self.backend()
+        return backend.arch if isinstance(backend, GpuBackend) else "auto"
+
+
+def compile_job(wanted: JudgeJob, text: str, kernel: Kernel, arch: str) -> CompileJob:
+    """The compile of one kernel of one text of a job; `arch` stands for `auto`."""
+    key = build_keys((kernel,))[0]
+    threads, smem_bytes = launch_figures(wanted)
+    return CompileJob(
+        text=text,
+        path=wanted.path,
+        kernels=(kernel,),
+        templates={key: wanted.spec.template},
+        arch=arch if wanted.arch == "auto" else wanted.arch,
+        flags=wanted.flags,
+        include_dirs=wanted.include_dirs,
+        block_threads={} if threads is None else {key: threads},
+        smem_bytes={} if smem_bytes is None else {key: smem_bytes},
+        deadline_s=wanted.compile_deadline_s,
+        alone=True,
+    )
+
+
+def launch_figures(wanted: JudgeJob) -> tuple[int | None, int | None]:
+    """Threads of a block and dynamic shared memory of the benchmark case, as far as the spec says."""
+    spec = wanted.spec
+    names = dict(spec.constants)
+    names.update({dim.name: dim.values[0] for dim in spec.dims if dim.values})
+    for name, value in spec.template.items():
+        if value.isdigit():
+            names[name] = int(value)
+
+    def value_of(expression: str) -> int | None:
+        try:
+            return evaluate(expression, names)
+        except ExpressionError:
+            return None
+
+    threads: int | None = None
+    if spec.block is not None:
+        sides = [value_of(side) for side in spec.block]
+        known = [side for side in sides if side is not None]
+        if len(known) == 3 and 0 < known[0] * known[1] * known[2] <= 1024:
+            threads = known[0] * known[1] * known[2]
+    return threads, value_of(spec.smem_bytes)
+
+
+def _source(wanted: JudgeJob, kernel: Kernel, program: Program, build: Compiled) -> Source:
+    return Source(
+        device_text=program.device_text,
+        path=wanted.path,
+        kernel=kernel,
+        template=wanted.spec.template,
+        compiled=build,
+        include_dirs=wanted.include_dirs,
+        flags=wanted.flags,
+    )
+
+
+def _light(build: Build) -> Build:
+    """Without its device code, which nobody outside this process loads."""
+    return evolve(build, cubin=b"") if isinstance(build, Compiled) else build
+
+
+def _importable(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _devices() -> tuple[list[dict[str, Any]], str]:
+    """The GPUs that the driver knows and the driver's version; nothing without a driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return [], ""
+    try:
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
+        devices = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
+            devices.append({"index": index, "name": name, "uuid": uuid, "memory_bytes": memory, "driver": driver})
+        return devices, driver
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _watch_memory() -> None:
+    """End this process when it grows beyond bounds: an in-process compile cannot be limited in another way.
+
+    A limit on address space would also hold for the child that owns a CUDA context, which maps far more than it uses.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    while True:
+        try:
+            with open("/proc/self/statm") as file:
+                resident = int(file.read().split()[1]) * page
+        except (OSError, ValueError, IndexError):
+            return
+        if resident > MEMORY_LIMIT_BYTES:
+            print(f"the worker uses {resident >> 20} MiB and ends", file=sys.stderr, flush=True)
+            os._exit(MEMORY_EXIT)
+        time.sleep(0.25)
+
+
+def main() -> None:
+    logging.basicConfig(
+        level=os.environ.get("DICE_LSP_LOG", "WARNING"), stream=sys.stderr, format="%(name)s: %(message)s"
+    )
+    threading.Thread(target=_watch_memory, name="memory", daemon=True).start()
+    worker = Worker()
+    try:
+        process.serve(worker.handlers())
+    finally:
+        worker.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""The loop's side of the worker: asks one thing at a time, watches the deadlines, replaces a worker that died.
+
+NVRTC runs inside the worker and cannot be interrupted, and a kernel may hang; so this side gives every stage of a job
+its time and kills the worker when the time is up. What was being judged gets values that say why; whatever waits its
+turn is judged by the next worker.
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import evolve
+
+from dice_lsp.config import Settings
+from dice_lsp.process import ChildDied, ChildError, FramedChild
+from dice_lsp.records import (
+    Build,
+    Compiled,
+    Evidence,
+    Judged,
+    JudgeJob,
+    NotCompared,
+    NotCompiled,
+    NotTimed,
+    TimingResult,
+    Unverified,
+    Verdict,
+    from_wire,
+    to_wire,
+)
+from dice_lsp.source.slice import device_slice, kernel_slice_key
+
+log = logging.getLogger(__name__)
+
+OnEvent = Callable[[str, Any], None]
+"""Gets ("build", Build), ("progress", str), ("verdict", Verdict), ("timing", TimingResult)."""
+
+START_ALLOWANCE_S = 30.0
+"""What a fresh worker may need on top: loading, and unpacking the compiler's headers for the first time."""
+HELLO_DEADLINE_S = 120.0
+RUN_ALLOWANCE_S = 60.0
+RUNS_BETWEEN_SIGNS = 24
+"""Most runs between two signs of life, each of which has a deadline of its own inside the worker."""
+AFTERMATH_S = 5.0
+"""A death this soon after a cancelled call is put down to that call."""
+MAX_DEATHS = 2
+"""A text that ended the worker this often is not sent again."""
+_SETTINGS = ("backend", "device", "nvcc", "cxx")
+_EXITS = {"71": "the compiler took more memory than it may"}
+
+
+class WorkerClient:
+    """One worker, started at first use and again after its death."""
+
+    def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
+        self.settings = settings
+        self._child = FramedChild([sys.executable, "-m", "dice_lsp.worker"], name="worker", env=env)
+        self._turn = asyncio.Lock()
+        self._deaths: Counter[str] = Counter()
+        self._info: dict[str, Any] | None = None
+        self._fresh = True
+        self._cancelled_at = float("-inf")
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process, when it runs."""
+        return self._child.pid
+
+    @property
+    def starts(self) -> int:
+        """How many workers there were."""
+        return self._child.starts
+
+    async def start(self) -> None:
+        """Start the worker and let it look around, so that the first job finds it warm. Raises `ChildDied`."""
+        await self.hello()
+
+    async def close(self) -> None:
+        """End the worker and everything it started."""
+        await self._child.close()
+
+    async def hello(self) -> dict[str, Any]:
+        """What the worker found on its machine. Raises `ChildDied`, `ChildError` or `TimeoutError`."""
+        async with self._turn:
+            self._info = await self._child.call("hello", self._params(), deadline_s=HELLO_DEADLINE_S)
+            self._fresh = False
+            return dict(self._info or {})
+
+    async def compile(self, job: Mapping[str, Any], deadline_s: float | None = None) -> dict[str, Build]:
+        """Builds by kernel of a compile job in its wire form (`to_wire` of `worker.compile.CompileJob`).
+
+        A worker that dies or does not answer gives `NotCompiled` for each kernel.
+        """
+        seconds = self.settings.compile_deadline_s if deadline_s is None else deadline_s
+        names = [kernel["name"] for kernel in job["kernels"]]
+        key = _text_key(str(job["text"]), ",".join(names))
+        if self._deaths[key] >= MAX_DEATHS:
+            return dict.fromkeys(names, NotCompiled(_refused(self._deaths[key])))
+        async with self._turn:
+            reason = f"the compiler did not end within {seconds:g} s"
+            answer = await self._ask("compile", {"job": dict(job)}, key, seconds, reason)
+        if isinstance(answer, str):
+            return dict.fromkeys(names, NotCompiled(answer))
+        return {name: from_wire(build, Build) for name, build in answer.items()}  # type: ignore[arg-type]
+
+    async def judge(self, job: JudgeJob, on_event: OnEvent | None = None) -> Judged:
+        """Compile, verify and time one kernel. Always an answer; cancelling the task cancels the job in the worker."""
+        key = _text_key(job.text, job.kernel.qualified_name)
+        if self._deaths[key] >= MAX_DEATHS:
+            return _given_up(job, None, None, _refused(self._deaths[key]))
+        build: Build | None = None
+        verdict: Verdict | None = None
+        async with self._turn:
+            compile_s = job.compile_deadline_s * (2 if job.baseline_text is not None else 1)
+            run_s = RUN_ALLOWANCE_S + RUNS_BETWEEN_SIGNS * job.run_deadline_s + compile_s
+
+            def heard(event: str, data: Any, watch: "_Watch") -> None:
+                nonlocal build, verdict
+                watch.extend(run_s, f"the worker gave no sign of life for {run_s:g} s while the kernel ran")
+                value = data
+                if event == "build":
+                    value = build = from_wire(data, Build)  # type: ignore[arg-type]
+                elif event == "verdict":
+                    value = verdict = from_wire(data, Verdict)  # type: ignore[arg-type]
+                elif event == "timing":
+                    value = from_wire(data, TimingResult)  # type: ignore[arg-type]
+                if on_event is not None:
+                    on_event(event, value)
+
+            reason = f"the compiler did not end within {job.compile_deadline_s:g} s"
+            answer = await self._ask("judge", {"job": to_wire(job)}, key, compile_s, reason, heard)
+        return _given_up(job, build, verdict, answer) if isinstance(answer, str) else from_wire(answer, Judged)
+
+    async def _ask(
+        self,
+        op: str,
+        params: Mapping[str, Any],
+        key: str,
+        seconds: float,
+        reason: str,
+        heard: "Callable[[str, Any, _Watch], None] | None" = None,
+    ) -> Any:
+        """The answer, or one sentence on why there is none."""
+        for attempt in (1, 2):
+            watch = _Watch(self._child, self._start_allowance() + seconds, reason)
+            on_event = None if heard is None else functools.partial(_heard, heard, watch)
+            try:
+                with watch:
+                    answer = await self._child.call(op, {**self._params(), **params}, on_event=on_event)
+                self._fresh = False
+                return answer
+            except asyncio.CancelledError:
+                self._cancelled_at = asyncio.get_running_loop().time()
+                raise
+            except (ChildDied, ChildError) as error:
+                since = asyncio.get_running_loop().time() - self._cancelled_at
+                if isinstance(error, ChildDied) and watch.expired is None and attempt == 1 and since < AFTERMATH_S:
+                    # It was killed for not ending the call that was cancelled before this one.
+                    self._fresh = True
+                    continue
+                return self._died(error, watch, key)
+        raise AssertionError("the second attempt returns or raises")
+
+    def _params(self) -> dict[str, Any]:
+        return {"settings": {name: getattr(self.settings, name) for name in _SETTINGS}}
+
+    def _start_allowance(self) -> float:
+        return START_ALLOWANCE_S if self._fresh or self._child.pid is None else 0.0
+
+    def _died(self, error: Exception, watch: "_Watch", key: str) -> str:
+        """Count the death and say what happened in one sentence."""
+        if isinstance(error, ChildError):
+            log.error("the worker failed: %s", error)
+            return f"the worker failed: {error}"
+        self._fresh = True
+        self._deaths[key] += 1
+        if watch.expired is not None:
+            return watch.expired
+        code = re.search(r"code (\d+)", str(error))
+        if code is not None and code[1] in _EXITS:
+            return _EXITS[code[1]]
+        return str(error)
+
+
+class _Watch(contextlib.AbstractContextManager["_Watch"]):
+    """Kills the child when a stage takes too long; events extend it."""
+
+    def __init__(self, child: FramedChild, seconds: float, reason: str) -> None:
+        self._child = child
+        self._seconds, self._reason = seconds, reason
+        self._timer: asyncio.TimerHandle | None = None
+        self.expired: str | None = None
+
+    def __enter__(self) -> "_Watch":
+        self._arm()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def extend(self, seconds: float, reason: str) -> None:
+        self._seconds, self._reason = seconds, reason
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+
+    def _expire(self) -> None:
+        self.expired = self._reason
+        log.warning("%s: the worker is killed", self._reason)
+        self._child.kill()
+
+
+def _heard(handler: Callable[[str, Any, _Watch], None], watch: _Watch, event: str, data: Any) -> None:
+    handler(event, data, watch)
+
+
+def _text_key(text: str, kernels: str) -> str:
+    return hashlib.sha256(f"{kernels}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _refused(deaths: int) -> str:
+    return f"this text ended the worker {deaths} times, so it is not tried again: change it first"
+
+
+def _given_up(job: JudgeJob, build: Build | None, verdict: Verdict | None, reason: str) -> Judged:
+    """The answer about a job whose worker died: what was known, and the reason for the rest."""
+    build = NotCompiled(reason) if build is None else build
+    if isinstance(build, Compiled):
+        build = evolve(build, cubin=b"")
+    key = kernel_slice_key(device_slice(job.text).text, job.kernel)
+    evidence = Evidence("", key, "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))
+    return Judged(build, verdict or Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
+
+
+def worker_environment(**variables: str) -> dict[str, str]:
+    """This process's environment with some variables set, for a worker that shall differ."""
+    return {**os.environ, **variables}
