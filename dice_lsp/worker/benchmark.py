@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
 from dice_lsp.records import (
     Ambiguous,
@@ -20,7 +20,6 @@ from dice_lsp.records import (
     Kernel,
     NotCompared,
     NotTimed,
-    Role,
     Same,
     Slower,
     Timing,
@@ -31,7 +30,7 @@ from dice_lsp.worker.arguments import MEMORY_LIMIT_BYTES, BadSpec, Bound, bind, 
 from dice_lsp.worker.cases import given_dims
 from dice_lsp.worker.device import (
     L2_FACTOR,
-    Busy,
+    Declined,
     GpuBackend,
     Samples,
     TimedBuffer,
@@ -227,8 +226,6 @@ def benchmark(
         return timing, NotCompared(timing.reason)
     if rival is None:
         rival = compare(columns[0], columns[1], floor_us=launch_floor_us(result), clock_mhz=clocks)
-    if timing.cold and all(buffer.spec.role is not Role.IO for buffer in bounds[0].buffers.values()):
-        timing = _with_hot(timing, backend, _order(job, (source,), bounds, False, peaks.bytes_per_us), check_cancelled)
     return timing, rival
 
 
@@ -236,7 +233,7 @@ def _untimed(reason: str) -> tuple[TimingResult, Comparison]:
     return NotTimed(reason), NotCompared(reason)
 
 
-def _why(result: Busy | Faulted | NotSupported) -> str:
+def _why(result: Declined | Faulted | NotSupported) -> str:
     if isinstance(result, Faulted):
         return f"a timed run failed ({result.hazard.replace('_', ' ')}): {result.where}"
     return result.reason
@@ -300,6 +297,7 @@ def _order(
         arguments=tuple(arguments),
         seeds=len(bounds),
         cold=cold,
+        hot=cold and job.spec.cache is None,
         peak_bytes_per_us=peak_bytes_per_us,
         deadline_s=job.run_deadline_s,
     )
@@ -379,15 +377,8 @@ def _timing(
         flops=needed.flops,
         roof=None if roof is None else roof.name,
         roof_fraction=None if roof is None else min(1.0, roof.fraction),
+        hot_median_us=summarize(result.hot_us).median if result.hot_us else None,
     )
-
-
-def _with_hot(timing: Timing, backend: GpuBackend, order: TimingOrder, check_cancelled: Check) -> Timing:
-    """The same launch with its data in the cache. It is a second figure only: what goes wrong here changes nothing."""
-    result = backend.time(evolve(order, least_samples=8, most_samples=12, budget_s=0.2), check=check_cancelled)
-    if not isinstance(result, Samples) or result.busy is not None:
-        return timing
-    return evolve(timing, hot_median_us=summarize(net(result.programs[0], result.overhead_us, result.launches)).median)
 
 
 def describe(samples: Samples) -> Mapping[str, object]:

@@ -106,6 +106,8 @@ class TimingOrder:
     checked_programs: int = 1
     """How many of the programs, from the first, hand back what they wrote."""
     cold: bool = True
+    hot: bool = False
+    """Also time the first program with its data in the cache."""
     peak_bytes_per_us: float = 1e6
     deadline_s: float = 10.0
     target_us: float = 1000.0
@@ -149,16 +151,18 @@ class Samples:
     busy: str | None
     """One sentence if somebody else used the device meanwhile."""
     outputs: tuple[TimedOutput, ...] = field(factory=tuple)
+    hot_us: tuple[float, ...] = ()
+    """The first program with its data in the cache, where asked for and possible."""
 
 
 @frozen
-class Busy:
-    """Nothing was timed: somebody else computes on the device. `reason` is one sentence."""
+class Declined:
+    """Nothing was timed: somebody else computes on the device, or a launch takes too long. `reason` is one sentence."""
 
     reason: str
 
 
-TimeResult = Samples | Busy | Faulted | NotSupported
+TimeResult = Samples | Declined | Faulted | NotSupported
 
 
 class Arena:
@@ -283,7 +287,6 @@ class GpuBackend:
         root = os.path.dirname(os.path.dirname(os.path.abspath(dice_lsp.__file__)))
         env = dict(os.environ if self._env is None else self._env)
         env["PYTHONPATH"] = os.pathsep.join(part for part in (root, env.get("PYTHONPATH", "")) if part)
-        env["CUDA_DEVICE_ORDER"] = env.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         self.runners_started += 1
         return SyncFramedChild(
             # -P keeps the current folder, which may be a stranger's project, off the path of imports.
@@ -494,6 +497,7 @@ class GpuBackend:
                 "seeds": order.seeds,
                 "checked_programs": order.checked_programs,
                 "cold": order.cold,
+                "hot": order.hot,
                 "peak_bytes_per_us": order.peak_bytes_per_us,
                 "l2_factor": L2_FACTOR,
                 "most_sets": 2048,
@@ -521,7 +525,7 @@ class GpuBackend:
         if "fault" in answer:
             return Faulted(answer["fault"]["hazard"], answer["fault"]["where"])
         if "samples_us" not in answer:
-            return Busy(answer["busy"])
+            return Declined(answer["declined"])
         sizes = {buffer.name: buffer.nbytes for buffer in buffers}
         outputs = tuple(
             TimedOutput(
@@ -546,6 +550,7 @@ class GpuBackend:
             throttle=tuple(batch["throttle"] for batch in per_sample),
             busy=answer["busy"],
             outputs=outputs,
+            hot_us=tuple(answer["hot_us"]),
         )
 
 

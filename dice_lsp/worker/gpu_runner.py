@@ -14,7 +14,6 @@ CUDA context does not recover from such an error.
 
 import base64
 import ctypes
-import hashlib
 import logging
 import math
 import mmap
@@ -25,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from attrs import define, frozen
+from attrs import define, field, frozen
 from cuda.bindings import driver as cu
 from numpy.typing import NDArray
 
@@ -46,7 +45,8 @@ BASE_ALIGNMENT = 16
 """Buffers start at a multiple of this: kernels read `float*` buffers as `float4`, which `cudaMalloc` would allow."""
 OUTPUT_POISON = 0xFF
 EVENTS_US = 2.3
-"""About what two events add around a graph (H200); only for sizing, each timing measures its own figure."""
+"""About what two events add around a graph (H200): for sizing and the hot figure, the cold one is corrected by its own."""
+SLOWEST_US = 2e6
 RESTORED_SAMPLE_US = 300.0
 """How long a sample with restored buffers should be: each launch of it needs buffers of its own."""
 CHECKED_BYTES = 512 << 20
@@ -110,6 +110,8 @@ class Function:
     kernel: Any
     cubin: bytes
     symbol: str
+    raw: list[Any] = field(factory=list)
+    """The same kernel as cuda-bindings loads it, once that is needed."""
 
 
 class Driver(Protocol):
@@ -155,35 +157,28 @@ def _packed(arguments: Sequence["int | bytes"]) -> bytes | None:
     return bytes(packed)
 
 
-class _RawLaunch:
-    """Launches through cuda-bindings, for arguments that a library cannot take: structures by value."""
+def _launch_raw(
+    function: Function,
+    grid: Dim3,
+    block: Dim3,
+    smem_bytes: int,
+    arguments: Sequence["int | bytes"],
+    stream: int,
+) -> None:
+    """Launch through cuda-bindings, for arguments that a library cannot take: structures by value.
 
-    def __init__(self) -> None:
-        self._functions: dict[tuple[str, str], Any] = {}
-
-    def launch(
-        self,
-        function: Function,
-        grid: Dim3,
-        block: Dim3,
-        smem_bytes: int,
-        arguments: Sequence["int | bytes"],
-        stream: int,
-    ) -> None:
-        key = (hashlib.sha256(function.cubin).hexdigest(), function.symbol)
-        if key not in self._functions:
-            module = ask(cu.cuModuleLoadData, function.cubin)
-            self._functions[key] = ask(cu.cuModuleGetFunction, module, function.symbol.encode())
-        handle = self._functions[key]
-        allow_dynamic_smem(handle, smem_bytes)
-        values = [
-            ctypes.create_string_buffer(
-                a.to_bytes(8, "little") if isinstance(a, int) else a, 8 if isinstance(a, int) else len(a)
-            )
-            for a in arguments
-        ]
-        pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])
-        ask(cu.cuLaunchKernel, handle, *grid, *block, smem_bytes, stream, ctypes.addressof(pointers), 0)
+    The driver is given one address per argument and knows each one's size and place itself.
+    """
+    if not function.raw:
+        module = ask(cu.cuModuleLoadData, function.cubin)
+        function.raw.append(ask(cu.cuModuleGetFunction, module, function.symbol.encode()))
+        allow_dynamic_smem(function.raw[0], smem_bytes)
+    values = [
+        ctypes.create_string_buffer(data, len(data))
+        for data in (a.to_bytes(8, "little") if isinstance(a, int) else a for a in arguments)
+    ]
+    pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])
+    ask(cu.cuLaunchKernel, function.raw[0], *grid, *block, smem_bytes, stream, ctypes.addressof(pointers), 0)
 
 
 DEFAULT_DYNAMIC_SMEM = 48 << 10
@@ -205,7 +200,6 @@ class PycudaDriver:
         self._cuda = pycuda.driver
         self._cuda.init()
         self._allocations: dict[int, Any] = {}
-        self._raw = _RawLaunch()
 
     def open(self, index: int) -> None:
         self._context = self._cuda.Device(index).retain_primary_context()
@@ -259,7 +253,7 @@ class PycudaDriver:
     ) -> None:
         packed = _packed(arguments)
         if packed is None:
-            self._raw.launch(function, grid, block, smem_bytes, arguments, self.stream)
+            _launch_raw(function, grid, block, smem_bytes, arguments, self.stream)
             return
         self._guarded("launch", function.kernel._launch_kernel, grid, block, packed, smem_bytes, self._stream)
 
@@ -275,7 +269,6 @@ class CoreDriver:
         except (ImportError, AttributeError):
             import cuda.core.experimental as core
         self._core = core
-        self._raw = _RawLaunch()
 
     def open(self, index: int) -> None:
         self._device = self._core.Device(index)
@@ -324,7 +317,7 @@ class CoreDriver:
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
         if any(isinstance(argument, bytes) and len(argument) not in self._scalars for argument in arguments):
-            self._raw.launch(function, grid, block, smem_bytes, arguments, self.stream)
+            _launch_raw(function, grid, block, smem_bytes, arguments, self.stream)
             return
         values = [a if isinstance(a, int) else np.frombuffer(a, self._scalars[len(a)])[0] for a in arguments]
         config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=smem_bytes)
@@ -735,7 +728,7 @@ class Stopwatch:
         monitor = Monitor(runner_bus_id(self.runner))
         busy = monitor.busy_reason(idle_s)
         if busy is not None:
-            return {"busy": busy}
+            return {"declined": busy}
         try:
             return self._measure(monitor)
         finally:
@@ -911,6 +904,8 @@ class Stopwatch:
         self._finish()
         estimates = [self._estimate_us(program, sets) for program in range(len(self.programs))]
         estimate = min(estimates)
+        if max(estimates) > SLOWEST_US:
+            return {"declined": f"one launch takes {max(estimates) / 1e6:.1f} s, too long to time again and again"}
         plan = plan_samples(sets, estimate, max(estimates), self.has_io, len(self.programs), self.params)
         graphs = [
             [self._program_graph(program, indices) for indices in plan.chunks] for program in range(len(self.programs))
@@ -965,7 +960,17 @@ class Stopwatch:
             "chunks": len(plan.chunks),
             "busy": monitor.busy_reason(math.inf, since_start=True),
             "outputs": outputs,
+            "hot_us": self._hot(estimates[0]) if cold and self.params["hot"] and not self.has_io else [],
         }
+
+    def _hot(self, estimate_us: float) -> list[float]:
+        """Times per launch of the first program with its data in the cache: again and again on one set."""
+        count = max(1, min(int(self.params["most_launches"]), math.ceil(float(self.params["target_us"]) / estimate_us)))
+        graph = self._program_graph(0, [0] * count)
+        pairs = [self._timed(graph, None) for _ in range(8)]
+        self._finish()
+        # The first replay is still partly cold.
+        return [(_elapsed_us(pair) - EVENTS_US) / count for pair in pairs[1:]]
 
     def _timed(self, graph: Any, pair: Any) -> Any:
         start, end = pair or (self._event(), self._event())

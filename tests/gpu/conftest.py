@@ -8,6 +8,7 @@ from dice_lsp.worker.device import open_backend
 from tests.gpu.support import KINDS, Bench
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/gpu" in str(item.path).replace("\\", "/"):

@@ -1,5 +1,6 @@
 """How the GPU tests compile, verify and time a text: the worker's own rooms, called directly."""
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,8 +20,8 @@ from dice_lsp.records import (
     Verdict,
     kind_of,
 )
+from dice_lsp.source.directives import parse_directives
 from dice_lsp.source.kernels import parse
-from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker.benchmark import benchmark
 from dice_lsp.worker.compile import CompileJob, Compiler, build_keys
 from dice_lsp.worker.device import GpuBackend, TimedBuffer, TimedScalar, TimingOrder
@@ -96,7 +97,12 @@ class Bench:
 def parsed(text: str, name: str) -> tuple[Kernel, LaunchSpec]:
     model = parse(text)
     kernel = next(kernel for kernel in model.kernels if kernel.name == name)
-    spec = launch_spec(text, kernel, model)
+    said = parse_directives(text, kernel)
+    assert not said.problems, said.problems
+    spec = LaunchSpec(
+        name, said.dims, said.buffers, said.scalars, said.grid, said.block, said.smem_bytes or "0", said.template,
+        said.reference, said.tolerances, said.bytes, said.flops, said.peak, said.cache, constants=model.values,
+    )  # fmt: skip
     assert spec.launchable, spec.unknown
     return kernel, spec
 
@@ -185,6 +191,7 @@ extern "C" __global__ void accumulate(int n, float a, const float* x, const floa
 """Kernels of one signature, for the stopwatch alone."""
 
 
+@functools.cache
 def compile_plain(text: str, arch: str) -> bytes:
     """Device code of a text of `extern "C"` kernels, straight from NVRTC."""
     from cuda.bindings import nvrtc
@@ -209,11 +216,16 @@ def plain_source(text: str, arch: str, name: str) -> Source:
     return Source("", "timed.cu", kernel, compiled=compiled)
 
 
+@functools.lru_cache(maxsize=1)
+def _data(elements: int, seeds: int) -> list[tuple[np.ndarray, ...]]:
+    rng = np.random.default_rng(1)
+    return [tuple(rng.standard_normal(elements, np.float32) for _ in range(seeds)) for _ in range(3)]
+
+
 def timed_order(sources: Iterable[Source], n: int, elements: int, role: str = "out", **more: Any) -> TimingOrder:
     """`n` is the kernels' first argument, `elements` the size of their buffers and of the launch."""
-    rng = np.random.default_rng(1)
     seeds = 1 if elements * 12 > 5 * (60 << 20) else 2
-    data = [tuple(rng.standard_normal(elements, np.float32) for _ in range(seeds)) for _ in range(3)]
+    data = _data(elements, seeds)
     return TimingOrder(
         tuple(sources),
         (-(-elements // 256), 1, 1),

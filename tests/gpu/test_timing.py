@@ -12,7 +12,7 @@ import pytest
 
 from dice_lsp.records import Ambiguous, Faster, Same, Slower, kind_of
 from dice_lsp.worker.benchmark import compare, keep, launch_floor_us, net, summarize
-from dice_lsp.worker.device import Busy, Samples
+from dice_lsp.worker.device import Declined, Samples
 from dice_lsp.worker.gpu_runner import Stopwatch
 from dice_lsp.worker.launch import Ran
 from tests.gpu.support import TIMED, Bench, plain_launch, plain_source, record, timed_order
@@ -62,10 +62,10 @@ def test_the_table_of_known_kernels(bench: Bench, row: tuple[str, str, int | Non
 
 
 @pytest.mark.parametrize(("label", "elements"), [("saxpy 1M", 1 << 20), ("saxpy 8M", 1 << 23)])
-def test_thirty_times_the_same_against_itself(bench: Bench, label: str, elements: int) -> None:
+def test_the_same_against_itself_again_and_again(bench: Bench, label: str, elements: int) -> None:
     found: Counter[str] = Counter()
     ratios = []
-    for _ in range(30 if elements == 1 << 20 else 5):
+    for _ in range((30 if bench.backend.kind == "cuda-core" else 10) if elements == 1 << 20 else 3):
         result = timed(bench, ["saxpy", "saxpy"], elements, elements)
         own, rival = columns(result)
         verdict = compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz)
@@ -88,7 +88,7 @@ extern "C" __global__ void part(int n, float a, const float* x, const float* y, 
     elements = 8_650_752  # 33/32 of 8 M
     sources = [plain_source(text, bench.backend.arch, name) for name in ("part", "saxpy")]
     found, ratios = [], []
-    for order in ((0, 1), (1, 0), (0, 1), (1, 0)):
+    for order in ((0, 1), (1, 0)):
         result = bench.backend.time(timed_order([sources[i] for i in order], elements, elements))
         assert isinstance(result, Samples), result
         own, rival = columns(result)
@@ -96,7 +96,7 @@ extern "C" __global__ void part(int n, float a, const float* x, const float* y, 
         found.append(type(verdict))
         ratios.append(f"{verdict.ratio:.4f}")
     record("planted", bench.backend.kind, "3 % more elements", [kind_of(t) for t in found], ", ".join(ratios))
-    assert found == [Faster, Slower, Faster, Slower], ratios
+    assert found == [Faster, Slower], ratios
 
 
 def test_restored_buffers_time_like_written_ones(bench: Bench) -> None:
@@ -135,7 +135,7 @@ def test_a_card_in_use_by_others_gives_no_claim(bench: Bench) -> None:
         time.sleep(1.7)
         sources = [plain_source(TIMED, bench.backend.arch, "saxpy")] * 2
         result = bench.backend.time(timed_order(sources, 1 << 20, 1 << 20))
-        said = result.reason if isinstance(result, Busy) else None
+        said = result.reason if isinstance(result, Declined) else None
         if isinstance(result, Samples):
             own, rival = columns(result)
             verdict = compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz)
