@@ -348,7 +348,7 @@ def _check(arguments: argparse.Namespace) -> int:
         console = Console()
         for path, reports in checked:
             table = Table(title=str(path), title_justify="left")
-            for head in ("line", "kernel", "regs", "spills", "occ", "limited by", "worth"):
+            for head in ("line", "kernel", "regs", "spills", "occ", "limited by", "verdict"):
                 table.add_column(head)
             for report in reports:
                 table.add_row(*map(escape, _check_row(report)))
@@ -386,7 +386,10 @@ def _check_row(report: KernelReport) -> Sequence[str]:
     if not isinstance(build, Compiled):
         return (*head, "", "", "", "", kernel_label(report))
     spills = f"{build.spill_store_bytes + build.spill_load_bytes} B"
-    return (*head, str(build.registers), spills, f"{build.occupancy:.0%}", build.limiter, kernel_label(report))
+    verdict = (
+        kernel_label(report).removeprefix(f"{build.registers} regs  ").removeprefix(f"occ {build.occupancy:.0%}  ")
+    )
+    return (*head, str(build.registers), spills, f"{build.occupancy:.0%}", build.limiter, verdict)
 
 
 def _is_bad(report: KernelReport) -> bool:

@@ -103,13 +103,13 @@ def _devices(hello: dict[str, Any]) -> list[Finding]:
 async def _checkpoint(settings: Settings) -> Finding:
     model = DiffusionClient(settings)
     try:
-        info = await model.info()
+        info = await model.start()
     except (FillUnavailable, ChildDied, ChildError, TimeoutError) as error:
         return Finding("missing", "checkpoint", str(error), "dice-lsp model list")
     finally:
         await model.close()
     return Finding(
-        "ok", "checkpoint", f"{info['name']}: {info['parameters'] / 1e6:.1f} M parameters on {info['device']}"
+        "ok", "checkpoint", f"{info.checkpoint}: {info.parameters / 1e6:.1f} M parameters on {info.device}"
     )
 
 

@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime
 
 import attrs
 from attrs import frozen
 
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
+from dice_lsp.hint import BEING_CHECKED
 from dice_lsp.records import (
     Build,
     Candidate,
@@ -25,7 +25,6 @@ from dice_lsp.records import (
     DecodeSettings,
     DecodeStats,
     Document,
-    Evidence,
     Faster,
     FillReport,
     FillRequest,
@@ -198,33 +197,34 @@ class Engine:
     ) -> tuple[KernelReport, ...]:
         """Check the kernels of a document, all or those named.
 
-        `on_report(report, final)` is called twice a kernel: as soon as it is compiled, and when it is judged.
+        `on_report(report, final)` is called twice a kernel: all are compiled first, because registers and occupancy are
+        there at once, and then each is judged.
         """
         model = parse(document.text)
         chosen = [kernel for kernel in model.kernels if kernels is None or kernel.name in kernels]
+        specs = [launch_spec(document.text, kernel, model) for kernel in chosen]
+
+        def job(kernel: Kernel, spec: LaunchSpec, *, verify: bool, benchmark: bool) -> JudgeJob:
+            return self._job(document.text, path, kernel, spec, verify=verify, benchmark=benchmark)
+
+        if on_report is not None:
+            for kernel, spec in zip(chosen, specs, strict=True):
+                judged = await self._worker.judge(job(kernel, spec, verify=False, benchmark=False))
+                on_report(_kernel_report(kernel, spec, _not_judged_yet(judged)), False)
         reports = []
-        for kernel in chosen:
-            spec = launch_spec(document.text, kernel, model)
-
-            def early(event: str, build: Build, kernel: Kernel = kernel, spec: LaunchSpec = spec) -> None:
-                if event == "build" and on_report is not None:
-                    on_report(_early_report(kernel, spec, build), False)
-
-            job = self._job(
-                document.text, path, kernel, spec, verify=self.settings.verify, benchmark=self.settings.benchmark
-            )
-            judged = await self._judge_alone(job, early)
-            report = KernelReport(kernel.name, kernel.line, spec, *attrs.astuple(judged, recurse=False))
-            reports.append(report)
+        for kernel, spec in zip(chosen, specs, strict=True):
+            settings = self.settings
+            judged = await self._judge_alone(job(kernel, spec, verify=settings.verify, benchmark=settings.benchmark))
+            reports.append(_kernel_report(kernel, spec, judged))
             if on_report is not None:
-                on_report(report, True)
+                on_report(reports[-1], True)
         return tuple(reports)
 
-    async def _judge_alone(self, job: JudgeJob, on_event: Callable[[str, Build], None]) -> Judged:
+    async def _judge_alone(self, job: JudgeJob) -> Judged:
         """Judge with the GPU to ourselves if the job will time something."""
         turn = self._device_turn if job.benchmark and self._model.on_gpu else contextlib.nullcontext()
         async with turn:
-            return await self._worker.judge(job, on_event)
+            return await self._worker.judge(job)
 
     def _job(
         self, text: str, path: str, kernel: Kernel, spec: LaunchSpec, *, verify: bool, benchmark: bool = False
@@ -346,11 +346,22 @@ def _report(candidate: Candidate, build: Build) -> CandidateReport:
     return CandidateReport("?", candidate, build, Unverified(reason), NotTimed(reason), NotCompared(reason))
 
 
-def _early_report(kernel: Kernel, spec: LaunchSpec, build: Build) -> KernelReport:
-    reason = "being checked" if isinstance(build, Compiled) else "it does not compile"
-    evidence = Evidence("", "", "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))
+def _not_judged_yet(judged: Judged) -> Judged:
+    """What a compile alone says: the figures, and that the rest is on its way."""
+    reason = BEING_CHECKED if isinstance(judged.build, Compiled) else "it does not compile"
+    return attrs.evolve(judged, verdict=Unverified(reason), timing=NotTimed(reason), comparison=NotCompared(reason))
+
+
+def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged) -> KernelReport:
     return KernelReport(
-        kernel.name, kernel.line, spec, build, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence
+        kernel.name,
+        kernel.line,
+        spec,
+        judged.build,
+        judged.verdict,
+        judged.timing,
+        judged.comparison,
+        judged.evidence,
     )
 
 
