@@ -113,12 +113,13 @@ def resident_blocks(arch: str, registers: int, smem_bytes: int, block_threads: i
         by_registers = 0
     elif registers > 0:
         per_warp = _up(registers * WARP_THREADS, REGISTER_UNIT)
-        per_partition = limits.registers // limits.sub_partitions // per_warp
-        # A block's warps are spread evenly, so its registers are counted for a whole number of warps in each partition.
-        if per_warp * _up(warps, limits.sub_partitions) > limits.registers_per_block:
-            by_registers = 0
-        else:
-            by_registers = per_partition * limits.sub_partitions // warps
+        # A kernel that one member of the Pascal family cannot launch is refused on all of them, so sm_60 asks for both.
+        by_registers = min(
+            _blocks_by_registers(limits, per_warp, warps, partitions)
+            if partitions == limits.sub_partitions
+            else limits.blocks * min(1, _blocks_by_registers(limits, per_warp, warps, partitions))
+            for partitions in {limits.sub_partitions, SUB_PARTITIONS}
+        )
     by_smem = limits.blocks
     if smem_bytes > limits.smem_per_block_bytes:
         by_smem = 0
@@ -132,6 +133,13 @@ def resident_blocks(arch: str, registers: int, smem_bytes: int, block_threads: i
         (by_threads, "threads"),
     )
     return min(bounds, key=lambda bound: bound[0])
+
+
+def _blocks_by_registers(limits: SmLimits, per_warp: int, warps: int, partitions: int) -> int:
+    # Whether a block fits is checked as if its warps took all partitions alike; how many fit counts warps one by one.
+    if per_warp * _up(warps, partitions) > limits.registers_per_block:
+        return 0
+    return limits.registers // partitions // per_warp * partitions // warps
 
 
 def occupancy(arch: str, registers: int, smem_bytes: int, block_threads: int) -> tuple[float, str]:
