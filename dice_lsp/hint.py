@@ -32,6 +32,8 @@ from dice_lsp.records import (
 )
 
 MAX_LABEL = 40
+BEING_CHECKED = "being checked"
+"""The reason of a verdict that is still to come."""
 
 
 def checking_hint(line: int) -> Hint:
@@ -133,6 +135,8 @@ def verdict_words(verdict: Verdict, spec: LaunchSpec) -> str:
     if isinstance(verdict, Verified):
         return "verified on host" if verdict.device == "host" else "verified"
     if isinstance(verdict, Unverified):
+        if verdict.reason == BEING_CHECKED:
+            return "checking"
         if spec.skip:
             return "skipped"
         if spec.unknown:

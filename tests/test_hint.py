@@ -50,7 +50,7 @@ WRONG = Wrong("z", 4096, "0", "1.5", "n=5000", 904, 5000)
 @pytest.mark.parametrize(
     ("given", "label"),
     [
-        (report(verdict=Unverified("being checked")), "40 regs  occ 100%  not verified"),
+        (report(verdict=Unverified("being checked")), "40 regs  occ 100%  checking"),
         (report(timing=TIMING), "12.3 us  71% of memory roof  verified"),
         (report(timing=TIMING, comparison=Slower(1 / 1.13, 0.88, 0.89)), "12.3 us  1.13x slower  verified"),
         (report(timing=TIMING, comparison=Faster(1.42, 1.41, 1.43)), "12.3 us  1.42x faster  verified"),

@@ -34,10 +34,10 @@ def _kernel_text(server: DiceServer, snapshot: Snapshot, at: int) -> tuple[str, 
     kernel = snapshot.kernel_at(at, at)
     if kernel is None or at >= kernel.body_start:
         return None
-    early = server.checking.get(snapshot.document.uri, {}).get(kernel.name)
+    pending = server.checking.get(snapshot.document.uri, {}).get(kernel.name)
     found = server.report(snapshot, kernel.name)
-    if early is not None:
-        text = "Still being checked.\n\n" + evidence_table(early)
+    if pending is not None and pending.early is not None and pending.key == snapshot.keys[kernel.name]:
+        text = "Still being checked.\n\n" + evidence_table(pending.early)
     elif found is None:
         text = f"**{kernel.name}**\n\nNot checked yet: save the file or run `dice.check`"
     else:

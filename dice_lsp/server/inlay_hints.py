@@ -36,10 +36,9 @@ def register(server: DiceServer) -> None:
 
 def kernel_state(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> Hint | None:
     """What there is to say about a kernel now."""
-    uri = snapshot.document.uri
-    checking = server.checking.get(uri, {})
-    if kernel.name in checking:
-        early = checking[kernel.name]
+    pending = server.checking.get(snapshot.document.uri, {}).get(kernel.name)
+    if pending is not None and pending.key == snapshot.keys[kernel.name]:
+        early = pending.early
         return checking_hint(kernel.line) if early is None else kernel_hint(attrs.evolve(early, line=kernel.line))
     found = server.report(snapshot, kernel.name)
     if found is None:

@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+import attrs
 from lsprotocol import types
 
 from dice_lsp.jobs import Job
 from dice_lsp.process import ChildDied, ChildError
 from dice_lsp.records import KernelReport
 from dice_lsp.server import diagnostics
-from dice_lsp.server.session import DiceServer
+from dice_lsp.server.session import DiceServer, Pending
 
 log = logging.getLogger(__name__)
 MAX_KERNELS_UNASKED = 64
@@ -46,7 +47,7 @@ async def start_check(
     names = list(dict.fromkeys([*left, *chosen]))
     if not names:
         return None
-    pending: dict[str, KernelReport | None] = dict.fromkeys(names)
+    pending = {name: Pending(snapshot.keys[name]) for name in names}
     server.checking[uri] = pending
     server.refresh()
     server.tell_status()
@@ -62,10 +63,11 @@ async def start_check(
     return job
 
 
-async def _check(server: DiceServer, uri: str, pending: dict[str, KernelReport | None]) -> tuple[KernelReport, ...]:
+async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> tuple[KernelReport, ...]:
     snapshot = await server.documents.exact(uri)
     if snapshot is None:
         return ()
+    pending.update((name, Pending(snapshot.keys.get(name, ""))) for name in list(pending))
 
     def on_report(report: KernelReport, final: bool) -> None:
         if final:
@@ -74,7 +76,7 @@ async def _check(server: DiceServer, uri: str, pending: dict[str, KernelReport |
             diagnostics.remember(server, snapshot, report)
             diagnostics.publish(server, uri)
         elif report.name in pending:
-            pending[report.name] = report
+            pending[report.name] = attrs.evolve(pending[report.name], early=report)
         server.refresh()
 
     try:

@@ -68,6 +68,14 @@ class ClientSupport:
         )
 
 
+@frozen
+class Pending:
+    """A kernel that is being checked: the key of the text that is, and what is known so far."""
+
+    key: str
+    early: KernelReport | None = None
+
+
 class EngineLike(Protocol):
     """What the server needs of `pipeline.Engine`."""
 
@@ -101,8 +109,8 @@ class DiceServer(Server):
         self.jobs = Jobs()
         self.results = Results()
         self.documents = Documents(self._read, lambda: self.settings)
-        self.checking: dict[str, dict[str, KernelReport | None]] = {}
-        """URI -> kernels being checked -> what is known of them so far."""
+        self.checking: dict[str, dict[str, Pending]] = {}
+        """URI -> kernels that are being checked or wait for it."""
         self.filling: set[int] = set()
         """Numbers of the fills that still run."""
         self.taken: dict[int, Region] = {}

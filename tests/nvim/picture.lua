@@ -56,7 +56,7 @@ local function run()
   vim.cmd.edit(vim.env.DICE_TEST_FILE)
   local kernel = vim.fn.search("^__global__")
   wait("the kernel is verified", function()
-    return hint_at(kernel):find("verified") ~= nil
+    return hint_at(kernel):find("  verified") ~= nil
   end)
   vim.cmd("DiceFillBody saxpy")
   wait("the fill has ended", function()

@@ -68,7 +68,7 @@ local function run()
   local client = assert(vim.lsp.get_clients({ name = "dice_lsp" })[1])
   step("encoding", client.offset_encoding)
   wait("the kernel is verified", function()
-    return hint_at(kernel):find("verified") ~= nil
+    return hint_at(kernel):find("  verified") ~= nil
   end)
   local checked = hint_at(kernel)
   step("checked", checked)
@@ -117,7 +117,7 @@ local function run()
   step("applied", text())
   wait("the accepted kernel is checked", function()
     local label = hint_at(kernel)
-    return label:find("regs") ~= nil and label:find("stale") == nil and hint_at(kernel + 1) == ""
+    return label:find("  verified") ~= nil and hint_at(kernel + 1) == ""
   end)
   step("hint after apply", hint_at(kernel))
 
@@ -142,7 +142,7 @@ local function run()
   vim.cmd("silent undo")
   wait("undo ends that", function()
     local label = hint_at(kernel)
-    return label:find("regs") ~= nil and label:find("stale") == nil
+    return label:find("regs") ~= nil and label:find("stale") == nil and label:find("checking") == nil
   end, 5000)
 
   -- A broken kernel is told at its line after the save, and only until it changes.
