@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from attrs import frozen
 
-from dice_lsp.records import Dim, Kernel, LaunchSpec
+from dice_lsp.records import Dim, Kernel, LaunchSpec, Origin
 from dice_lsp.source.expressions import evaluate, names_in
 from dice_lsp.worker.arguments import BadSpec, Plan, case_label, plan
 
@@ -118,8 +118,10 @@ def _fits(planned: Plan, budget: Budget) -> bool:
 
 
 def _fixed(spec: LaunchSpec, kernel: Kernel) -> set[str]:
-    """Dims whose values are the spec's alone: they shape the block, or were never large."""
+    """Dims whose values are the spec's alone: they shape the block, were never large, or only one value was found."""
     fixed = {dim.name for dim in spec.dims if max(dim.values) <= _SMALL_DIM}
+    # A size read from a launch site comes with others when the launch would cover them; alone, it may be built in.
+    fixed |= {dim.name for dim in spec.dims if dim.origin is not Origin.DIRECTIVE and len(set(dim.values)) == 1}
     for expression in (*(spec.block or ()), *spec.template.values()):
         try:
             fixed |= set(names_in(expression))
