@@ -26,7 +26,7 @@ from dice_lsp.records import (
     TimingResult,
 )
 from dice_lsp.worker import roofline
-from dice_lsp.worker.arguments import MEMORY_LIMIT_BYTES, BadSpec, Bound, bind, scalar_bytes
+from dice_lsp.worker.arguments import BadSpec, Bound, bind, scalar_bytes
 from dice_lsp.worker.cases import given_dims
 from dice_lsp.worker.device import (
     L2_FACTOR,
@@ -249,13 +249,10 @@ def _bind(job: JudgeJob, backend: GpuBackend) -> list[Bound] | BadSpec:
     """The first case with two sets of inputs, or with one where a single set already overflows the cache."""
     assert backend.info is not None
     dims = given_dims(job.spec)[0]
-    limit = max(MEMORY_LIMIT_BYTES, backend.info.memory_bytes // 16)
     bounds: list[Bound] = []
     for number in (1, 2):
         folder = os.path.dirname(job.path) or None
-        bound = bind(
-            job.spec, job.kernel, dims, job.seed + number * _SEED_STEP, folder=folder, memory_limit_bytes=limit
-        )
+        bound = bind(job.spec, job.kernel, dims, job.seed + number * _SEED_STEP, folder=folder)
         if isinstance(bound, BadSpec):
             return bound
         bounds.append(bound)

@@ -45,6 +45,7 @@ SETUP_ALLOWANCE_S = 30.0
 """On top of a kernel's own deadline: the context, loading, and copies. The child itself keeps the kernel's deadline."""
 TIMING_DEADLINE_S = 120.0
 KILLS_BEFORE_QUARANTINE = 2
+SPARE_OUTPUT_BYTES = 256 << 20
 L2_FACTOR = 5
 """Rotated buffers together are at least this many times the L2, so that each launch finds it cold."""
 _ALIGNMENT = 64
@@ -472,8 +473,9 @@ class GpuBackend:
         inputs, end = _places([data.nbytes for buffer in buffers for data in buffer.initial])
         written = sum(-(-b.nbytes // _ALIGNMENT) * _ALIGNMENT for b in buffers if b.role in ("out", "io"))
         outputs_at = end
-        # Room for every seed of every program, and for a few sets more that differ from the first of their seed.
-        self._arena.reserve(max(1, end + written * (order.checked_programs * order.seeds + 6)))
+        # Room for every seed of every checked program, and for a few sets more that differ from the first of their seed.
+        spare_sets = min(6, max(1, SPARE_OUTPUT_BYTES // max(1, written)))
+        self._arena.reserve(max(1, end + written * (order.checked_programs * order.seeds + spare_sets)))
         places = iter(inputs)
         arguments: list[dict[str, Any]] = []
         for argument in order.arguments:

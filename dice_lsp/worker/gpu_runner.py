@@ -75,6 +75,9 @@ FAULTS = {
     718: "invalid program counter",
     719: "unspecified launch failure",
 }
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
+UNLOADABLE = frozenset({200, 209, 218, 222})
+"""Bad image, no code for this GPU, bad PTX, unsupported PTX version."""
 STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 
@@ -490,7 +493,7 @@ class Runner:
             try:
                 span = self._mapped_span(order.nbytes, order.itemsize, layout == "right")
             except DriverError as error:
-                if error.code in STICKY or error.code == 2:
+                if error.code in STICKY or error.code == OUT_OF_MEMORY:
                     raise
                 log.warning("guard pages are not to be had (%s): canary bands alone are used", error)
                 self._granularity = 0
@@ -541,12 +544,19 @@ class Runner:
             return self._run(params, launch, deadline_s)
         except DriverError as error:
             if error.code not in FAULTS and error.code not in STICKY:
-                if error.code == 2:
+                if error.code == OUT_OF_MEMORY:
                     return {"unsupported": "the buffers do not fit into the GPU's free memory"}
-                if error.code in (200, 209, 218, 222):
+                if error.code in UNLOADABLE:
                     return {"unsupported": f"the device code does not load on this GPU: {error_name(error.code)}"}
-                if error.code == 1:
-                    return {"fault": {"code": 1, "hazard": "fault", "where": "launch refused: invalid configuration"}}
+                if error.code == INVALID_VALUE:
+                    return {
+                        "fault": {
+                            "code": 1,
+                            "hazard": "fault",
+                            "where": "launch refused: invalid configuration",
+                            "sticky": False,
+                        }
+                    }
                 raise
             hazard = "out_of_bounds" if error.code == 700 else "timeout" if error.code == 702 else "fault"
             return {
@@ -644,6 +654,8 @@ class Runner:
             stopwatch = Stopwatch(self, params, job)
             return stopwatch.measure(idle_s)
         except DriverError as error:
+            if error.code == OUT_OF_MEMORY:
+                return {"declined": "the buffers do not fit into the GPU's free memory beside what others hold"}
             self._abandoned.append(stopwatch)
             return {
                 "fault": {

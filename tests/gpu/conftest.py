@@ -1,10 +1,10 @@
 """Every test of this folder needs a card. A back end that cannot be opened fails its tests: nothing is skipped."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from dice_lsp.worker.device import open_backend
 from tests.gpu.support import KINDS, Bench
 
 
@@ -18,8 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", params=KINDS)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """Both back ends, each opened once."""
-    backend = open_backend(request.param)
-    assert not isinstance(backend, str), backend
-    bench = Bench(backend)
+    bench = Bench(request.param)
     yield bench
+    pid = bench.backend.runner_pid
     bench.close()
+    assert pid is None or not os.path.exists(f"/proc/{pid}"), "the runner outlived its worker"

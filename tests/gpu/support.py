@@ -5,29 +5,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
-from dice_lsp.records import (
-    Build,
-    Comparison,
-    Compiled,
-    JudgeJob,
-    Kernel,
-    LaunchSpec,
-    NotCompared,
-    NotTimed,
-    TimingResult,
-    Verdict,
-    kind_of,
-)
-from dice_lsp.source.directives import parse_directives
+from dice_lsp import process
+from dice_lsp.records import Compiled, Judged, JudgeJob, Kernel, LaunchSpec, from_wire, to_wire
 from dice_lsp.source.kernels import parse
-from dice_lsp.worker.benchmark import benchmark
-from dice_lsp.worker.compile import CompileJob, Compiler, build_keys
+from dice_lsp.source.launches import launch_spec
+from dice_lsp.worker.__main__ import Worker
 from dice_lsp.worker.device import GpuBackend, TimedBuffer, TimedScalar, TimingOrder
-from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import BufferArgument, Launch, ScalarArgument, Source
-from dice_lsp.worker.verify import verify
 
 KINDS = ("pycuda", "cuda-core")
 ROWS: list[tuple[str, ...]] = []
@@ -42,67 +28,41 @@ def rows(table: str) -> Iterator[tuple[str, ...]]:
     return (row[1:] for row in ROWS if row[0] == table)
 
 
-@frozen
-class Outcome:
-    build: Build
-    verdict: Verdict
-    timing: TimingResult
-    comparison: Comparison
-
-
 class Bench:
-    """A back end with a compiler and, for CPU references, the host beside it."""
+    """A worker on one back end, asked as its parent would ask it."""
 
-    def __init__(self, backend: GpuBackend) -> None:
+    def __init__(self, kind: str) -> None:
+        self.worker = Worker()
+        self.worker.hello({"settings": {"backend": kind}}, self.call())
+        backend = self.worker.backend()
+        assert isinstance(backend, GpuBackend), self.worker._gpu
+        assert backend.kind == kind
         self.backend = backend
-        self.compiler = Compiler()
-        self.host = HostBackend()
 
     def close(self) -> None:
-        self.backend.close()
-        self.host.close()
-        self.compiler.close()
+        self.worker.close()
 
-    def source(self, text: str, kernel: Kernel, spec: LaunchSpec) -> Source:
-        key = build_keys((kernel,))[0]
-        job = CompileJob(text, "/nowhere/test.cu", (kernel,), {key: spec.template}, arch=self.backend.arch)
-        build = self.compiler.compile(job)[key]
-        assert isinstance(build, Compiled), build
-        device_text = self.compiler.program(job).device_text
-        return Source(device_text, job.path, kernel, spec.template, build)
+    @staticmethod
+    def call() -> process.Job:
+        return process.Job(1, lambda message: None)
 
-    def job(
-        self, text: str, name: str, baseline: str | None = None, **more: Any
-    ) -> tuple[JudgeJob, Source, Source | None]:
-        kernel, spec = parsed(text, name)
-        rival, rival_source = None, None
-        if baseline is not None:
-            rival, rival_spec = parsed(baseline, name)
-            rival_source = self.source(baseline, rival, rival_spec)
-        job = JudgeJob(text, "/nowhere/test.cu", kernel, spec, baseline, rival, **more)
-        return job, self.source(text, kernel, spec), rival_source
-
-    def judge(self, text: str, name: str, baseline: str | None = None, time: bool = True, **more: Any) -> Outcome:
+    def judge(self, text: str, name: str, baseline: str | None = None, **more: Any) -> Judged:
         """Compile, verify and, if the verdict allows it, time one kernel."""
-        job, source, rival = self.job(text, name, baseline, **more)
-        verdict = verify(job, source, self.backend, self.host, baseline_source=rival)
-        timing: TimingResult = NotTimed("not asked for")
-        comparison: Comparison = NotCompared("not asked for")
-        if time and kind_of(type(verdict)) == "verified":
-            timing, comparison = benchmark(job, source, rival, self.backend)
-        assert source.compiled is not None
-        return Outcome(source.compiled, verdict, timing, comparison)
+        kernel, spec = parsed(text, name)
+        rival = None if baseline is None else parsed(baseline, name)[0]
+        job = JudgeJob(text, "/nowhere/test.cu", kernel, spec, baseline, rival, **more)
+        settings = {"backend": self.backend.kind}
+        answer = self.worker.judge({"settings": settings, "job": to_wire(job)}, self.call())
+        judged = from_wire(answer, Judged)
+        assert isinstance(judged.build, Compiled), judged.build
+        assert judged.evidence.device == self.backend.name
+        return judged
 
 
 def parsed(text: str, name: str) -> tuple[Kernel, LaunchSpec]:
     model = parse(text)
     kernel = next(kernel for kernel in model.kernels if kernel.name == name)
-    said = parse_directives(text, kernel)
-    assert not said.problems, said.problems
-    spec = LaunchSpec(
-        name, said.dims, said.buffers, said.scalars, said.grid, said.block, said.smem_bytes or "0", said.template,
-        said.reference, said.tolerances, said.bytes, said.flops, said.peak, said.cache, constants=model.values,
-    )  # fmt: skip
+    spec = launch_spec(text, kernel, model)
     assert spec.launchable, spec.unknown
     return kernel, spec
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dice_lsp.records import Cheating, NotTimed, Same, Timing, Unsafe, Verified, Wrong, kind_of
-from dice_lsp.worker.benchmark import OUTPUTS_CHANGED, benchmark
+from dice_lsp.worker.benchmark import OUTPUTS_CHANGED
 from dice_lsp.worker.launch import Faulted, Guard, Ran
-from dice_lsp.worker.verify import verify
 from tests.gpu.support import (
     HISTOGRAM,
     REDUCTION,
@@ -73,14 +72,14 @@ def small(body: str) -> str:
 def test_a_broken_kernel_is_refused_with_its_own_reason(bench: Bench, what: str) -> None:
     body, expected = BROKEN[what]
     started = time.monotonic()
-    verdict = bench.judge(small(body), "saxpy", time=False, run_deadline_s=2.0).verdict
+    verdict = bench.judge(small(body), "saxpy", benchmark=False, run_deadline_s=2.0).verdict
     took_s = time.monotonic() - started
     found = verdict.hazard if isinstance(verdict, Unsafe) else kind_of(type(verdict))
     where = verdict.where if isinstance(verdict, Unsafe | Cheating) else ""
     if isinstance(verdict, Wrong):
         where = f"z[{verdict.index}] is {verdict.got}, expected {verdict.expected}"
     started = time.monotonic()
-    after = bench.judge(small(SAXPY_BODY), "saxpy", time=False).verdict
+    after = bench.judge(small(SAXPY_BODY), "saxpy", benchmark=False).verdict
     record(
         "broken",
         bench.backend.kind,
@@ -146,11 +145,20 @@ def test_a_hang_is_ended_in_time_and_the_card_is_free_again(bench: Bench) -> Non
 
 def test_a_kernel_that_keeps_its_answer_is_found_out_when_timed(bench: Bench) -> None:
     body = f"static __device__ int runs; {INDEX} if (runs > 500) return; if (i == 0) runs += 1; {SAXPY_BODY.split(';', 1)[1]}"
-    job, source, _ = bench.job(saxpy(body), "saxpy")
-    assert isinstance(verify(job, source, bench.backend, bench.host), Verified)
-    timing, comparison = benchmark(job, source, None, bench.backend)
-    assert isinstance(timing, NotTimed) and timing.reason.startswith(OUTPUTS_CHANGED), timing
-    assert kind_of(type(comparison)) == "not_compared"
+    judged = bench.judge(saxpy(body), "saxpy")
+    record(
+        "broken",
+        bench.backend.kind,
+        "keeps its answer",
+        kind_of(type(judged.verdict)),
+        getattr(judged.verdict, "where", ""),
+        "",
+        "",
+        "",
+    )
+    assert isinstance(judged.verdict, Cheating), judged
+    assert isinstance(judged.timing, NotTimed) and judged.timing.reason.startswith(OUTPUTS_CHANGED), judged.timing
+    assert kind_of(type(judged.comparison)) == "not_compared"
 
 
 def test_the_same_verdicts_whichever_library_runs_them(bench: Bench) -> None:
