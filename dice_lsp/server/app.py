@@ -34,8 +34,8 @@ def serve_stdio(settings: Settings | None = None, make_engine: Callable[[Setting
         level=level if level in logging.getLevelNamesMapping() else "WARNING",
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    # pygls formats every message that it sends for its own log.
-    logging.getLogger("pygls").setLevel(logging.WARNING)
+    # pygls formats every message that it sends for its own log, and logs each refusal as an error of ours.
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)
     # The reading thread gives way to the loop after a millisecond, and the collector, which holds every thread up, runs
     # rarely: what is read from a text is large and free of cycles.
     sys.setswitchinterval(0.001)

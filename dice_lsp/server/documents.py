@@ -17,7 +17,7 @@ from dice_lsp.config import Settings
 from dice_lsp.records import Document, Kernel, Problem
 from dice_lsp.server import from_lsp
 from dice_lsp.server.headers import Headers, HeaderSet
-from dice_lsp.server.keys import kernel_keys, settings_context
+from dice_lsp.server.keys import KernelKeys, settings_context
 from dice_lsp.source.directives import parse_directives
 from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, parse
@@ -71,6 +71,7 @@ class Documents:
         self._on_snapshot = on_snapshot
         self._settings = settings
         self._headers = Headers()
+        self._keys = KernelKeys()
         self._thread = ThreadPoolExecutor(1, "read")
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -173,6 +174,6 @@ class Documents:
         text = document.text
         model = parse(text)
         headers = self._headers.of(text, path, device_flags(path, settings).include_dirs)
-        keys = kernel_keys(model, f"{settings_context(settings)} {headers.digest}")
+        keys = self._keys.of(model, f"{settings_context(settings)} {headers.digest}")
         problems = [problem for kernel in model.kernels for problem in parse_directives(text, kernel).problems]
         return Snapshot(document, path, LineIndex(text), model, keys, tuple(problems), headers)

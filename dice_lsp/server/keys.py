@@ -6,10 +6,12 @@ is passed in. White space, comments and host code that is none of these do not c
 
 import hashlib
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 
 from dice_lsp.config import Settings
-from dice_lsp.records import LaunchSpec
+from dice_lsp.records import Kernel
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.slice import blank, device_slice
@@ -17,6 +19,7 @@ from dice_lsp.source.tokens import without_comments
 
 LONG_TEXT = 1_000_000
 """Characters above which a text is not sliced: all of it outside kernels counts as device code then."""
+SPECS_KEPT = 4096
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -26,34 +29,54 @@ def settings_context(settings: Settings) -> str:
     return repr([getattr(settings, name) for name in deciding])
 
 
-def kernel_keys(model: SourceModel, context: str) -> Mapping[str, str]:
-    """Kernel name -> key. Linear in the text, so it runs beside the loop."""
-    text, kernels = model.text, model.kernels
-    if not kernels:
-        return {}
-    code = text if len(text) > LONG_TEXT else device_slice(text).text
-    bodies = {kernel.name: _words_of(text[kernel.start : kernel.end]) for kernel in kernels}
-    outside = _words_of(blank(code, [(kernel.start, kernel.end) for kernel in kernels]))
-    shared = hashlib.sha256(f"{context}\0{outside}".encode("utf-8", "replace")).hexdigest()
-    references = {function.name: text[function.start : function.end] for function in model.functions}
-    keys = {}
-    for kernel in kernels:
-        spec = launch_spec(text, kernel, model)
-        # A kernel that names another one may launch it, so that one's text counts too.
-        named = sorted((set(_WORD.findall(bodies[kernel.name])) & bodies.keys()) - {kernel.name})
-        parts = [shared, bodies[kernel.name], *(bodies[name] for name in named), *_spec_parts(spec, references)]
-        keys[kernel.name] = hashlib.sha256(
-            "\0".join([kernel.qualified_name, *parts]).encode("utf-8", "replace")
-        ).hexdigest()
-    return keys
+class KernelKeys:
+    """Computes keys, and keeps what it found out about each kernel: an edit of one kernel concerns that one alone."""
+
+    def __init__(self) -> None:
+        self._specs: OrderedDict[str, str] = OrderedDict()
+
+    def of(self, model: SourceModel, context: str) -> Mapping[str, str]:
+        """Kernel name -> key. Linear in the text, so it runs beside the loop."""
+        text, kernels = model.text, model.kernels
+        if not kernels:
+            return {}
+        spans = [(kernel.start, kernel.end) for kernel in kernels]
+        code = text if len(text) > LONG_TEXT else device_slice(text).text
+        shared = _hash(context, _words_of(blank(code, spans)))
+        surroundings = _hash(" ".join(blank(text, spans).split()))
+        bodies = {kernel.name: _body_words(text[kernel.start : kernel.end]) for kernel in kernels}
+        keys = {}
+        for kernel in kernels:
+            body = bodies[kernel.name]
+            # A kernel that names another one may launch it, so that one's text counts too.
+            named = sorted((set(_WORD.findall(body)) & bodies.keys()) - {kernel.name})
+            spec = self._spec(model, kernel, _hash(surroundings, text[kernel.start : kernel.end]))
+            keys[kernel.name] = _hash(kernel.qualified_name, shared, body, *(bodies[name] for name in named), spec)
+        return keys
+
+    def _spec(self, model: SourceModel, kernel: Kernel, inputs: str) -> str:
+        """All of a kernel's launch spec and its reference's text as one string, computed once for the same `inputs`."""
+        known = self._specs.pop(inputs, None)
+        if known is None:
+            spec = launch_spec(model.text, kernel, model)
+            known = repr(spec)
+            if spec.reference is not None and spec.reference.via == "function":
+                found = (function for function in model.functions if function.name == spec.reference.text)
+                known += "".join(_words_of(model.text[function.start : function.end]) for function in found)
+        self._specs[inputs] = known
+        while len(self._specs) > SPECS_KEPT:
+            self._specs.popitem(last=False)
+        return known
 
 
-def _spec_parts(spec: LaunchSpec, references: Mapping[str, str]) -> list[str]:
-    parts = [repr(spec)]
-    if spec.reference is not None and spec.reference.via == "function":
-        parts.append(_words_of(references.get(spec.reference.text, "")))
-    return parts
+@lru_cache(maxsize=1024)
+def _body_words(body: str) -> str:
+    return _words_of(body)
 
 
 def _words_of(text: str) -> str:
     return " ".join(without_comments(text).split())
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()

@@ -13,7 +13,7 @@ from lsprotocol import types
 
 from dice_lsp.jobs import Job
 from dice_lsp.process import ChildDied, ChildError
-from dice_lsp.records import KernelReport
+from dice_lsp.records import KernelReport, NotCompiled
 from dice_lsp.server import diagnostics
 from dice_lsp.server.session import DiceServer, Pending
 
@@ -41,7 +41,7 @@ async def start_check(
         return None
     chosen = [kernel.name for kernel in snapshot.model.kernels if kernels is None or kernel.name in kernels]
     if not asked:
-        chosen = [name for name in chosen if server.results.report(uri, name, snapshot.keys[name]) is None]
+        chosen = [name for name in chosen if _is_open(server.results.report(uri, name, snapshot.keys[name]))]
         chosen = chosen[:MAX_KERNELS_UNASKED]
     left = [name for name in server.checking.get(uri, {}) if snapshot.kernel(name) is not None]
     names = list(dict.fromkeys([*left, *chosen]))
@@ -61,6 +61,11 @@ async def start_check(
 
     job.on_end(ended)
     return job
+
+
+def _is_open(report: KernelReport | None) -> bool:
+    """Whether a kernel is still to be checked. A report without a device is of a worker that died: that says nothing."""
+    return report is None or isinstance(report.build, NotCompiled) or not report.evidence.device
 
 
 async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> tuple[KernelReport, ...]:

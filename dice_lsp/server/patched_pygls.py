@@ -22,7 +22,14 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, BinaryIO, NoReturn
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest, JsonRpcParseError
+from pygls.exceptions import (
+    JsonRpcContentModified,
+    JsonRpcException,
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcMethodNotFound,
+    JsonRpcParseError,
+)
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 from pygls.protocol.language_server import _prepare_command_arguments
@@ -276,7 +283,10 @@ class Server(LanguageServer):
         """Awaited once when the server ends for any reason, for at most two seconds."""
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        log.error("%s: %s", getattr(source, "__name__", source), error)
+        """To the log, never as a toast. That a text has moved on or a client asks for the unknown is no error of ours."""
+        expected = isinstance(error, (JsonRpcContentModified, JsonRpcInvalidParams, JsonRpcMethodNotFound))
+        data = getattr(error, "data", None)
+        log.log(logging.INFO if expected else logging.ERROR, "%s: %s %s", source.__name__, error, data or "")
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[Any]:
         """Run a coroutine beside the handlers. Its failure is logged, which a bare task's is not."""
