@@ -49,6 +49,8 @@ _FLAGS = (
     "-fno-semantic-interposition", "-fstack-clash-protection", "-fvisibility=hidden",
 )  # fmt: skip
 _GCC_ONLY = ("-fno-gnu-unique",)
+_GCC_WATCH = ("--param=tsan-distinguish-volatile=1", "--param=tsan-instrument-func-entry-exit=0")
+_CLANG_WATCH = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0")
 _RUNNER_FLAGS = ("-std=c++17", "-O2", "-rdynamic", "-Wl,--no-as-needed")
 _HEADERS = ("emulation.h", "interface.h", "double.h")
 _VERSION = "1"
@@ -67,6 +69,11 @@ _HEADER = struct.Struct("<II")
 _LAUNCH = struct.Struct("<3I3I4I2Q")
 _ARGUMENT = struct.Struct("<2Q4I")
 _JOB_MAGIC = 0x31454344
+
+_WATCHED = {
+    "part": "races were watched for in the first blocks only",
+    "fence": "races were not watched for after a memory fence, because the kernel orders its accesses by itself",
+}
 
 _SYSTEM_CALLS = {
     "x86_64": {2: "open", 41: "socket", 42: "connect", 56: "clone", 57: "fork", 58: "vfork", 59: "execve", 62: "kill",
@@ -251,8 +258,9 @@ class HostBackend:
             target.write_text(content, encoding="utf-8", errors="surrogateescape")
         flags = [*_FLAGS, *(() if tools.clang else _GCC_ONLY)]
         if source.function is None:
-            # A reference function may well run past an inner dimension; a kernel that does is told so.
-            flags.append("-fsanitize=bounds,alignment" if text.vectors else "-fsanitize=bounds")
+            # A reference function may well run past an inner dimension, and has one thread only.
+            flags.append("-fsanitize=bounds,alignment,thread" if text.vectors else "-fsanitize=bounds,thread")
+            flags += _CLANG_WATCH if tools.clang else _GCC_WATCH
         try:
             header = self._precompiled(tools, flags)
         except HostUnavailable as error:
@@ -436,7 +444,8 @@ class HostKernel:
                     if isinstance(argument, BufferArgument):
                         first = argument.initial
                         outputs[argument.name] = np.frombuffer(job, first.dtype, first.size, offset).copy()
-                results.append(Ran(outputs, int(rest[0]) / 1e6, notes))
+                seen = _WATCHED.get(rest[1])
+                results.append(Ran(outputs, int(rest[0]) / 1e6, (*notes, seen) if seen else notes))
             elif len(results) < len(launches):
                 results.append(self._fault(word, rest, launches[len(results)]))
                 return results
@@ -483,6 +492,18 @@ class HostKernel:
             return Faulted(
                 "out_of_bounds", f"{where} of {argument.initial.nbytes // max(1, itemsize)}{access}{line}{place}"
             )
+        if word == "race":
+            index, element, how, other = fields
+            line = self._line(offset)
+            if index == "-1":
+                what = self._shared_name(line)
+                how = "reads what" if how == "read" else "writes what"
+                why = f"this thread {how} {other} touched since the last barrier"
+            else:
+                raced = launch.arguments[int(index)].name if index != "-2" else "a device variable"
+                what = f"{raced}[{element}]" if index != "-2" else raced
+                why = f"{other} wrote it too, with another value and nothing to order the two"
+            return Faulted("race", f"{what}: {why}{line}{place}")
         if word == "bounds":
             index, array, line_number, column = fields
             indexed, shared = self._indexed(int(line_number), int(column))
@@ -502,6 +523,14 @@ class HostKernel:
         if self._source.function is not None:
             return ""
         return f", block ({block}), thread ({thread})"
+
+    def _shared_name(self, line: str) -> str:
+        """`shared memory`, or the one shared array that a line of the text names."""
+        lines = self._source.device_text.splitlines()
+        number = int(line.rpartition(" ")[2]) if line else 0
+        text = lines[number - 1] if 0 < number <= len(lines) else ""
+        named = {name for name in re.findall(r"[A-Za-z_]\w*", text) if name in self._shared_arrays}
+        return f"shared memory {named.pop()}" if len(named) == 1 else "shared memory"
 
     def _indexed(self, line: int, column: int) -> tuple[str | None, bool]:
         """The array that the compiler's check at a place of the text is about, and whether it is shared memory."""

@@ -279,12 +279,16 @@ def test_integer_intrinsics(backend: HostBackend) -> None:
 HOSTILE = (DATA / "hostile.cu").read_text()
 
 
-def hostile(backend: HostBackend, name: str, n: int = 64, block: int = 64, size: int = 64, **more: Any) -> RunResult:
+def hostile(
+    backend: HostBackend, name: str, n: int = 64, block: int = 64, size: int = 64, grid: int = 1, **more: Any
+) -> RunResult:
     values = dict(x=floats(size), y=poisoned(size), n=np.int32(n))
-    if name == "no_barrier":
+    if name in ("no_barrier", "hidden_from_the_watch"):
         values = {"in": floats(64), "out": poisoned(64), "n": np.int32(64)}
+    if name == "counts_without_atomics":
+        values["y"] = np.zeros(size, np.float32)
     outs = ["out" if "out" in values else "y"]
-    return run(backend, HOSTILE, launch(1, block, values, outs, **more), name)
+    return run(backend, HOSTILE, launch(grid, block, values, outs, **more), name)
 
 
 def test_what_is_not_written_keeps_its_poison(backend: HostBackend) -> None:
@@ -346,11 +350,45 @@ def test_faults_say_what_and_where(backend: HostBackend, name: str, hazard: str,
     assert result.hazard == hazard and re.match(where, result.where), result
 
 
+@pytest.mark.parametrize(
+    ("name", "where", "blocks"),
+    [
+        ("no_barrier", "shared memory tile: this thread", 1),
+        ("counts_without_atomics", r"y\[\d\]: thread \(\d+,0,0\) wrote it too, with another value", 1),
+        ("sets_then_adds", r"y\[0\]: ", 1),
+        ("shared_counts", "shared memory bins: this thread", 1),
+        ("no_second_barrier", "shared memory tile: this thread", 1),
+        ("warp_without_sync", "shared memory s: this thread", 1),
+        ("blocks_overlap", r"y\[\d+\]: another block wrote it too", 2),
+    ],
+)
+@pytest.mark.parametrize("order", BlockOrder)
+def test_races_are_found_in_every_order(
+    backend: HostBackend, name: str, where: str, blocks: int, order: BlockOrder
+) -> None:
+    result = hostile(backend, name, order=order, grid=blocks)
+    assert isinstance(result, Faulted) and result.hazard == "race" and re.match(where, result.where), result
+
+
+@pytest.mark.parametrize("order", BlockOrder)
+def test_what_is_ordered_or_harmless_is_no_race(backend: HostBackend, order: BlockOrder) -> None:
+    x = floats(64)
+    result = hostile(backend, "same_value", order=order)
+    assert isinstance(result, Ran), result
+    result = hostile(backend, "warp_with_sync", order=order)
+    assert isinstance(result, Ran) and np.isclose(result.outputs["y"][0], x.sum(), atol=1e-4), result
+    result = hostile(backend, "last_block_adds_up", order=order, grid=20)
+    assert isinstance(result, Ran) and np.isclose(result.outputs["y"][0], x[:20].sum(), atol=1e-4), result
+    assert any("memory fence" in note for note in result.notes)
+    result = hostile(backend, "bytes_side_by_side", order=order)
+    assert isinstance(result, Ran) and result.outputs["y"].view(np.uint8)[:64].tolist() == list(range(63, -1, -1))
+
+
 def test_a_missing_barrier_gives_wrong_results_in_every_order(backend: HostBackend) -> None:
     x = floats(64)
     for order in BlockOrder:
-        result = hostile(backend, "no_barrier", order=order)
-        assert isinstance(result, Ran) and not np.array_equal(result.outputs["out"], x[::-1])
+        result = hostile(backend, "hidden_from_the_watch", order=order)
+        assert isinstance(result, Ran) and not np.array_equal(result.outputs["out"], x[::-1]), result
 
 
 def test_shared_memory_is_poisoned_before_each_block(backend: HostBackend) -> None:

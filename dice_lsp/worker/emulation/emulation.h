@@ -118,7 +118,7 @@ DICE_EMU_INLINE int __syncthreads_count(int p, DICE_EMU_LINE) { return dice_emu_
 DICE_EMU_INLINE int __syncthreads_and(int p, DICE_EMU_LINE) { return dice_emu_barrier(dice_emu_line, 2, p); }
 DICE_EMU_INLINE int __syncthreads_or(int p, DICE_EMU_LINE) { return dice_emu_barrier(dice_emu_line, 3, p); }
 DICE_EMU_INLINE void __syncwarp(unsigned mask = 0xffffffffu, DICE_EMU_LINE) { dice_emu_warp(dice_emu_syncwarp, mask, 0, 0, dice_emu_line); }
-DICE_EMU_INLINE void __threadfence() { __asm__ __volatile__("" ::: "memory"); }
+DICE_EMU_INLINE void __threadfence() { dice_emu_fence(); }
 DICE_EMU_INLINE void __threadfence_block() { __threadfence(); }
 DICE_EMU_INLINE void __threadfence_system() { __threadfence(); }
 DICE_EMU_INLINE void __nanosleep(unsigned) { dice_emu_yield(); }
@@ -196,7 +196,7 @@ DICE_EMU_INLINE unsigned __reduce_xor_sync(unsigned m, unsigned v, DICE_EMU_LINE
 
 // ---- atomics ------------------------------------------------------------------------------------------------------
 // The second argument takes its type from the first, as in CUDA's overloads. They read and write like any access, so a
-// guard page sees them too.
+// guard page sees them too; `volatile` is how the watch for races knows them.
 
 namespace dice_emu {
 template <class T>

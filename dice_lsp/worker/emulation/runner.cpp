@@ -73,6 +73,7 @@ int status_fd = 1;
 dice_emu_module_info* module_info = nullptr;
 uintptr_t module_base = 0;
 bool in_kernel = false;
+uintptr_t last_access = 0;  // where the kernel last asked for memory, for stops inside this program or a library
 
 void write_all(const char* text, size_t length) {
     while (length > 0) {
@@ -101,6 +102,7 @@ void say(const char* format, ...) {
     if (module_info && in_kernel) {
         b = *module_info->block_idx;
         t = *module_info->thread_idx;
+        if (pc < module_base || pc >= reinterpret_cast<uintptr_t>(module_info->shared_end)) pc = last_access;
     }
     say("\t%u,%u,%u\t%u,%u,%u\t%lu\n", b.x, b.y, b.z, t.x, t.y, t.z, static_cast<unsigned long>(pc - module_base));
     _exit(0);
@@ -239,6 +241,15 @@ int at_barrier = 0, barrier_true = 0;
 int barrier_answer[4];
 const dice_emu_arg* entry_arguments = nullptr;
 
+// Time, for telling what is ordered: barriers passed by the block, warp operations passed by each warp.
+uint32_t block_serial = 0;  // blocks run so far, from 1
+uint32_t block_epoch = 0;
+uint32_t warp_epoch[max_threads / 32];
+bool watching = false;
+const char* watched = "all";  // `part` or `fence` when the watch ended before the launch did
+
+void settle();  // ends the check of the running thread's last conflicting write
+
 void set_ready(int position) { ready[position >> 6] |= 1ull << (position & 63); }
 void clear_ready(int position) { ready[position >> 6] &= ~(1ull << (position & 63)); }
 
@@ -252,7 +263,7 @@ void clear_ready(int position) { ready[position >> 6] &= ~(1ull << (position & 6
     for (char* c = text; *c; ++c)
         if (*c == '\t' || *c == '\n') *c = ' ';
     say("stop\t%s\t%s\t%d", hazard, text, line);
-    finish(module_base);
+    finish(0);
 }
 
 void become(int position) {
@@ -343,6 +354,7 @@ void complete(int warp, uint32_t group) {
         me.result = group >> source & 1 ? lanes[source].value : ~0ull;
     }
     waiting[warp] &= ~group;
+    ++warp_epoch[warp];
     for (uint32_t g = group; g; g &= g - 1) set_ready(position_of[warp * 32 + __builtin_ctz(g)]);
 }
 
@@ -395,6 +407,7 @@ bool release() {
         barrier_answer[2] = barrier_true == threads;
         barrier_answer[3] = barrier_true > 0;
         at_barrier = barrier_true = 0;
+        ++block_epoch;
         for (int r = 0; r < threads; ++r) barrier_line[r] = 0;
         for (int p = 0; p < threads; ++p) set_ready(p);
         current = -1;
@@ -422,6 +435,7 @@ void fiber_main() {
         started[me] = true;
         fiber_of[me] = static_cast<int16_t>(running_fiber);
         module_info->entry(entry_arguments);
+        settle();
         int rank = rank_at[me], warp = rank >> 5;
         clear_ready(me);
         --alive;
@@ -471,6 +485,7 @@ int take_fiber() {
 
 // The running thread waits: another one runs until somebody makes it ready again.
 void suspend() {
+    settle();
     int me = current;
     clear_ready(me);
     int next = pick();
@@ -505,6 +520,9 @@ void run_block(const JobLaunch& launch, uint64_t number) {
     memset(started, 0, static_cast<size_t>(threads));
     memset(left, 0, sizeof left);
     memset(waiting, 0, sizeof waiting);
+    ++block_serial;
+    block_epoch = 0;
+    memset(warp_epoch, 0, sizeof warp_epoch);
     become(0);
     running_fiber = take_fiber();
     dice_emu_switch(&scheduler_sp, fibers[running_fiber].sp);
@@ -555,6 +573,152 @@ const char* spoiled(const Buffer& b) {
     for (const char* c = b.data + b.size; c < b.pages + b.page_bytes; ++c)
         if (static_cast<unsigned char>(*c) != canary) return c;
     return nullptr;
+}
+
+// ---- races --------------------------------------------------------------------------------------------------------
+// The compiler calls the functions below (-fsanitize=thread) before every access to memory. Running one thread after the
+// other hides a lost update, so each word remembers who wrote it, and when: two threads that nothing orders must not both
+// write it with different values. In shared memory one of them reading is enough. A write of the value that is there
+// already harms nobody. Volatile accesses, atomics among them, do not race with each other.
+
+struct Mark {
+    uint32_t block = 0, epoch = 0, warp_epoch = 0;
+    uint16_t rank = 0;   // several_threads when more than one
+    uint8_t warp = 0;    // several_warps when they are of more than one
+    uint8_t bytes = 0;   // which of the word's bytes, low 4 bits; bit 7: atomic
+};
+constexpr uint16_t several_threads = 0xffff;
+constexpr uint8_t several_warps = 0xff, atomic_bit = 0x80;
+constexpr uint64_t watched_accesses = 1u << 19;  // some 30 ms; a race shows in the first blocks or hardly at all
+
+struct Region {
+    char* begin = nullptr;
+    size_t size = 0;
+    Mark *writes = nullptr, *reads = nullptr;  // one per word; reads for shared memory only
+    int argument = -1;                         // of a buffer; -1 shared, -2 device variables
+    size_t itemsize = 1;
+};
+Region regions[max_arguments + 3];
+int region_count = 0;
+int last_region = 0;
+uint64_t accesses_left = 0;
+
+struct Pending {
+    const char* address = nullptr;
+    size_t size = 0;
+    char before[16];
+    const Region* region = nullptr;
+    uint16_t other = 0;
+    bool other_block = false;
+    uintptr_t pc = 0;
+} pending;
+
+void watch(char* begin, size_t size, int argument, size_t itemsize) {
+    Region& r = regions[region_count];
+    size_t words = size / 4 + 2, bytes = words * sizeof(Mark) * (argument == -1 ? 2 : 1);
+    if (size == 0) return;
+    void* marks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (marks == MAP_FAILED) return;
+    r = Region{begin, size, static_cast<Mark*>(marks), argument == -1 ? static_cast<Mark*>(marks) + words : nullptr, argument, itemsize};
+    ++region_count;
+}
+
+void unwatch() {
+    for (int i = 0; i < region_count; ++i) {
+        size_t words = regions[i].size / 4 + 2;
+        munmap(regions[i].writes, words * sizeof(Mark) * (regions[i].reads ? 2 : 1));
+    }
+    region_count = last_region = 0;
+    watching = false;
+}
+
+[[noreturn]] void race(const Region& r, const char* address, const char* how, uint16_t other, bool other_block, uintptr_t pc) {
+    long element = static_cast<long>(address - r.begin) / static_cast<long>(r.itemsize);
+    char who[64];
+    if (other_block)
+        snprintf(who, sizeof who, "another block");
+    else if (other == several_threads)
+        snprintf(who, sizeof who, "other threads");
+    else
+        snprintf(who, sizeof who, "thread (%u,%u,%u)", index_of[other].x, index_of[other].y, index_of[other].z);
+    say("race\t%d\t%ld\t%s\t%s", r.argument, element, how, who);
+    finish(pc);
+}
+
+void settle() {
+    if (!pending.address) return;
+    const char* address = pending.address;
+    pending.address = nullptr;
+    if (memcmp(address, pending.before, pending.size) != 0)
+        race(*pending.region, address, "write", pending.other, pending.other_block, pending.pc);
+}
+
+// Whether the running thread is unordered with who left the mark.
+inline bool unordered(const Mark& m, uint16_t rank, uint8_t warp, uint8_t bytes, bool shared) {
+    if (!m.block || !(m.bytes & bytes & 15) || (m.bytes & bytes & atomic_bit)) return false;
+    if (m.block != block_serial) return !shared;
+    if (m.epoch != block_epoch || m.rank == rank) return false;
+    return m.warp != warp || m.warp_epoch == warp_epoch[warp];
+}
+
+void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_t pc) {
+    last_access = pc;
+    if (!watching) return;
+    settle();
+    if (address - reinterpret_cast<uintptr_t>(regions[last_region].begin) >= regions[last_region].size) {
+        int found = -1;
+        for (int i = 0; i < region_count; ++i)
+            if (address - reinterpret_cast<uintptr_t>(regions[i].begin) < regions[i].size) found = i;
+        if (found < 0) return;
+        last_region = found;
+    }
+    Region& r = regions[last_region];
+    bool shared = r.argument == -1;
+    if (!shared && !write) return;
+    if (accesses_left-- == 0) {
+        watching = false;
+        watched = "part";
+        return;
+    }
+    uint16_t rank = rank_at[current];
+    uint8_t warp = static_cast<uint8_t>(rank >> 5);
+    // Words of the region's memory are counted from an address that is a multiple of 4.
+    uintptr_t base = reinterpret_cast<uintptr_t>(r.begin) & ~uintptr_t{3};
+    for (uintptr_t a = address & ~uintptr_t{3}; a < address + size; a += 4) {
+        size_t low = address > a ? address - a : 0, high = address + size - a < 4 ? address + size - a : 4;
+        uint8_t bytes = static_cast<uint8_t>(((1u << high) - (1u << low)) | (is_atomic ? atomic_bit : 0u));
+        size_t word = (a - base) >> 2;
+        Mark& w = r.writes[word];
+        if (write) {
+            const Mark* conflict = unordered(w, rank, warp, bytes, shared) ? &w : nullptr;
+            if (shared && unordered(r.reads[word], rank, warp, bytes, shared)) conflict = &r.reads[word];
+            if (conflict && !pending.address && address + size <= reinterpret_cast<uintptr_t>(r.begin) + r.size) {
+                pending.address = reinterpret_cast<const char*>(address);
+                pending.size = size < 16 ? size : 16;
+                memcpy(pending.before, pending.address, pending.size);
+                pending.region = &r;
+                pending.other = conflict->rank;
+                pending.other_block = conflict->block != block_serial;
+                pending.pc = pc;
+            }
+            // A thread's plain write stays one, although an atomic of its own follows.
+            if (!(w.bytes & atomic_bit) && w.block == block_serial && w.epoch == block_epoch && w.rank == rank) bytes &= static_cast<uint8_t>(~atomic_bit);
+            w = Mark{block_serial, block_epoch, warp_epoch[warp], rank, warp, bytes};
+        } else {
+            if (unordered(w, rank, warp, bytes, true)) race(r, reinterpret_cast<const char*>(address), "read", w.rank, false, pc);
+            Mark& m = r.reads[word];
+            bool old = m.block != block_serial || m.epoch != block_epoch || (m.warp == warp && m.warp_epoch != warp_epoch[warp]);
+            if (old)
+                m = Mark{block_serial, block_epoch, warp_epoch[warp], rank, warp, bytes};
+            else {
+                if (m.rank != rank) m.rank = several_threads;
+                if (m.warp != warp) m.warp = several_warps;
+                if (!is_atomic) m.bytes &= static_cast<uint8_t>(~atomic_bit);
+                m.bytes |= bytes & 15;
+                m.warp_epoch = warp_epoch[warp];
+            }
+        }
+    }
 }
 
 // ---- signals ------------------------------------------------------------------------------------------------------
@@ -793,6 +957,16 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
         }
     }
 
+    for (int i = 0; i < buffer_count; ++i)
+        if (buffers[i].writable) watch(buffers[i].data, buffers[i].size, buffers[i].argument, buffers[i].itemsize);
+    watch(m.shared_begin, static_cast<size_t>(m.shared_end - m.shared_begin), -1, 1);
+    watch(dynamic_shared.data, dynamic_shared.size, -1, 1);
+    watch(m.device_begin, static_cast<size_t>(m.device_end - m.device_begin), -2, 1);
+    accesses_left = watched_accesses;
+    block_serial = 0;
+    watching = region_count > 0;
+    watched = "all";
+
     set_timer(launch.deadline_us);
     uint64_t begun = now_ns();
     in_kernel = true;
@@ -808,16 +982,17 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
     in_kernel = false;
     uint64_t elapsed = now_ns() - begun;
     set_timer(0);
+    unwatch();
     free(shuffled);
 
     if (const char* c = spoiled(dynamic_shared)) {
         say("stop\tshared_memory\tbyte %ld of %zu bytes of dynamic shared memory\t0", static_cast<long>(c - dynamic_shared.data), dynamic_shared.size);
-        finish(module_base);
+        finish(0);
     }
     for (int i = 0; i < buffer_count; ++i)
         if (const char* c = spoiled(buffers[i])) {
             say("oob\t%d\t%ld\tw", buffers[i].argument, element_of(buffers[i], c));
-            finish(module_base);
+            finish(0);
         }
     job = static_cast<char*>(mmap(nullptr, job_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, job_fd, 0));
     if (job == MAP_FAILED) die("the job could not be mapped");
@@ -830,7 +1005,7 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
     buffer_count = 0;
     munmap(dynamic_shared.base, dynamic_shared.total);
     dynamic_shared.base = nullptr;
-    say("ran\t%llu\n", static_cast<unsigned long long>(elapsed));
+    say("ran\t%llu\t%s\n", static_cast<unsigned long long>(elapsed), watched);
 }
 
 }  // namespace
@@ -838,6 +1013,13 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
 // ---- what compiled kernels call -----------------------------------------------------------------------------------
 
 extern "C" {
+
+__attribute__((visibility("default"))) void dice_emu_fence(void) {
+    // From here on the kernel orders memory by itself (locks, the last block that adds up), which the watch cannot follow.
+    settle();
+    watching = false;
+    watched = "fence";
+}
 
 __attribute__((visibility("default"))) int dice_emu_barrier(int line, int kind, int predicate) {
     if (!in_kernel) return 0;
@@ -874,6 +1056,7 @@ __attribute__((visibility("default"))) void dice_emu_stop(const char* status, co
 
 // Lets the other threads go first: for waits that poll.
 __attribute__((visibility("default"))) void dice_emu_yield(void) {
+    settle();
     int me = current;
     int next = find_ready(me + 1);
     if (next < 0) next = find_ready(0);
@@ -885,6 +1068,38 @@ __attribute__((visibility("default"))) void dice_emu_yield(void) {
 }
 
 __attribute__((visibility("default"))) unsigned long long dice_emu_clock(void) { return now_ns(); }
+
+#define DICE_EMU_ACCESS(name, size, write, atomic)                                                                     \
+    __attribute__((visibility("default"))) void name(uintptr_t address) {                                              \
+        access(address, size, write, atomic, reinterpret_cast<uintptr_t>(__builtin_return_address(0)));                \
+    }
+#define DICE_EMU_ACCESSES(size)                                                                                        \
+    DICE_EMU_ACCESS(__tsan_read##size, size, false, false)                                                             \
+    DICE_EMU_ACCESS(__tsan_write##size, size, true, false)                                                             \
+    DICE_EMU_ACCESS(__tsan_unaligned_read##size, size, false, false)                                                   \
+    DICE_EMU_ACCESS(__tsan_unaligned_write##size, size, true, false)                                                   \
+    DICE_EMU_ACCESS(__tsan_volatile_read##size, size, false, true)                                                     \
+    DICE_EMU_ACCESS(__tsan_volatile_write##size, size, true, true)                                                     \
+    DICE_EMU_ACCESS(__tsan_unaligned_volatile_read##size, size, false, true)                                           \
+    DICE_EMU_ACCESS(__tsan_unaligned_volatile_write##size, size, true, true)                                           \
+    DICE_EMU_ACCESS(__tsan_read_write##size, size, true, false)                                                        \
+    DICE_EMU_ACCESS(__tsan_unaligned_read_write##size, size, true, false)
+DICE_EMU_ACCESSES(1)
+DICE_EMU_ACCESSES(2)
+DICE_EMU_ACCESSES(4)
+DICE_EMU_ACCESSES(8)
+DICE_EMU_ACCESSES(16)
+__attribute__((visibility("default"))) void __tsan_read_range(uintptr_t address, size_t size) {
+    access(address, size, false, false, reinterpret_cast<uintptr_t>(__builtin_return_address(0)));
+}
+__attribute__((visibility("default"))) void __tsan_write_range(uintptr_t address, size_t size) {
+    access(address, size, true, false, reinterpret_cast<uintptr_t>(__builtin_return_address(0)));
+}
+__attribute__((visibility("default"))) void __tsan_init(void) {}
+__attribute__((visibility("default"))) void __tsan_func_entry(void*) {}
+__attribute__((visibility("default"))) void __tsan_func_exit(void) {}
+__attribute__((visibility("default"))) void __tsan_vptr_update(void**, void*) {}
+__attribute__((visibility("default"))) void __tsan_vptr_read(void**) {}
 
 // These take the place of the C library's for the code that is loaded.
 __attribute__((visibility("default"))) void __assert_fail(const char* expression, const char*, unsigned line, const char*) noexcept {

@@ -33,7 +33,7 @@ __global__ void divergent(const float* x, float* y, int n) {
     s[threadIdx.x & 31] = x[0];
     if (threadIdx.x < 16)
         __syncthreads();
-    y[threadIdx.x] = s[0];
+    y[threadIdx.x] = x[0];
 }
 __global__ void two_barriers(const float* x, float* y, int n) {
     if (threadIdx.x < 16)
@@ -94,4 +94,87 @@ __global__ void local_overrun(const float* x, float* y, int n) {
 __global__ void uninitialised(const float* x, float* y, int n) {
     __shared__ float tile[64];
     y[threadIdx.x] = tile[threadIdx.x];
+}
+// ---- races
+__global__ void counts_without_atomics(const float* x, float* y, int n) { y[threadIdx.x & 7] += 1.0f; }
+__global__ void sets_then_adds(const float* x, float* y, int n) {
+    if (threadIdx.x == 0 && blockIdx.x == 0) y[0] = 0.0f;
+    atomicAdd(&y[0], x[threadIdx.x]);
+}
+__global__ void shared_counts(const float* x, float* y, int n) {
+    __shared__ int bins[8];
+    if (threadIdx.x < 8) bins[threadIdx.x] = 0;
+    __syncthreads();
+    bins[threadIdx.x & 7]++;
+    __syncthreads();
+    if (threadIdx.x < 8) y[threadIdx.x] = bins[threadIdx.x];
+}
+__global__ void no_second_barrier(const float* x, float* y, int n) {
+    __shared__ float tile[64];
+    float sum = 0.0f;
+    for (int k = 0; k < 2; ++k) {
+        tile[threadIdx.x] = x[threadIdx.x] + k;
+        __syncthreads();
+        sum += tile[63 - threadIdx.x];
+    }
+    y[threadIdx.x] = sum;
+}
+__global__ void warp_without_sync(const float* x, float* y, int n) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 32)
+        for (int d = 32; d > 0; d >>= 1) s[threadIdx.x] += s[threadIdx.x + d];
+    if (threadIdx.x == 0) y[0] = s[0];
+}
+__global__ void blocks_overlap(const float* x, float* y, int n) { y[threadIdx.x] = blockIdx.x; }
+// ---- no races
+__global__ void same_value(const float* x, float* y, int n) {
+    __shared__ float s[1];
+    s[0] = 5.0f;
+    y[0] = 1.0f;
+    __syncthreads();
+    y[threadIdx.x + 1 < n ? threadIdx.x + 1 : 0] = threadIdx.x + 1 < n ? s[0] : 1.0f;
+}
+__global__ void warp_with_sync(const float* x, float* y, int n) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        for (int d = 32; d > 0; d >>= 1) {
+            float v = s[threadIdx.x + d];
+            __syncwarp();
+            s[threadIdx.x] += v;
+            __syncwarp();
+        }
+    }
+    if (threadIdx.x == 0) y[0] = s[0];
+}
+__device__ unsigned int finished = 0;
+__global__ void last_block_adds_up(const float* x, float* y, int n) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        y[1 + blockIdx.x] = x[blockIdx.x];
+        __threadfence();
+        last = atomicInc(&finished, gridDim.x) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 0) {
+        float sum = 0.0f;
+        for (int b = 0; b < gridDim.x; ++b) sum += y[1 + b];
+        y[0] = sum;
+    }
+}
+__global__ void hidden_from_the_watch(const float* in, float* out, int n) {
+    __shared__ float tile[64];
+    __threadfence_block();
+    tile[threadIdx.x] = in[threadIdx.x];
+    out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+__global__ void bytes_side_by_side(const float* x, float* y, int n) {
+    __shared__ unsigned char b[64];
+    unsigned char* out = reinterpret_cast<unsigned char*>(y);
+    b[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = b[63 - threadIdx.x];
 }
