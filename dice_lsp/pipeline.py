@@ -95,9 +95,7 @@ class Engine:
     ) -> FillReport:
         """Fill a region with candidates and judge each one. Cancelling it stops the model and the judge at once."""
         count = candidates or self.settings.candidates
-        assert region.kernel is not None, "a region comes from source.selection, which refuses places outside kernels"
-        model = parse(region.document.text)
-        spec = launch_spec(region.document.text, region.kernel, model)
+        model, spec = await asyncio.to_thread(_read_for_fill, region)
         fill = _Fill(region, path, spec, count, on_progress)
         arrived: asyncio.Queue[Candidate | None] = asyncio.Queue()
 
@@ -200,9 +198,7 @@ class Engine:
         `on_report(report, final)` is called twice a kernel: all are compiled first, because registers and occupancy are
         there at once, and then each is judged.
         """
-        model = parse(document.text)
-        chosen = [kernel for kernel in model.kernels if kernels is None or kernel.name in kernels]
-        specs = [launch_spec(document.text, kernel, model) for kernel in chosen]
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, kernels)
 
         def job(kernel: Kernel, spec: LaunchSpec, *, verify: bool, benchmark: bool) -> JudgeJob:
             return self._job(document.text, path, kernel, spec, verify=verify, benchmark=benchmark)
@@ -244,6 +240,21 @@ class Engine:
             compile_deadline_s=self.settings.compile_deadline_s,
             run_deadline_s=self.settings.run_deadline_s,
         )
+
+
+# Reading a long text takes longer than the loop may stand still, so these two run on a thread.
+
+
+def _read_for_fill(region: Region) -> tuple[SourceModel, LaunchSpec]:
+    assert region.kernel is not None, "a region comes from source.selection, which refuses places outside kernels"
+    model = parse(region.document.text)
+    return model, launch_spec(region.document.text, region.kernel, model)
+
+
+def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[list[Kernel], list[LaunchSpec]]:
+    model = parse(document.text)
+    chosen = [kernel for kernel in model.kernels if names is None or kernel.name in names]
+    return chosen, [launch_spec(document.text, kernel, model) for kernel in chosen]
 
 
 def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidates: int, seed: int) -> FillRequest:
