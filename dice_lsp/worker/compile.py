@@ -218,6 +218,9 @@ class Compiler:
     # What is on this machine
 
     def _load(self) -> None:
+        # Beside a driver NVRTC keeps its results in the driver's cache and, when it finds one there, leaves out what
+        # `ptxas -v` says of registers and spills (NVIDIA/cuda-python#1124). Our own cache keeps both.
+        os.environ["CUDA_CACHE_DISABLE"] = "1"
         try:
             from cuda.bindings import nvrtc
 

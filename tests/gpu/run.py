@@ -115,42 +115,36 @@ def main() -> int:
     folder = str(Path(__file__).parent)
     code = pytest.main([folder, "-q", "--tb=short", "--durations=8", *options.rest], plugins=[outcomes])
     lines += [f"**{', '.join(f'{count} {what}' for what, count in sorted(outcomes.counts.items()))}**", ""]
-    lines += [f"- failed: {line}" for line in outcomes.failed] + [""]
-    theirs, ncu = others(), counted() if options.ncu else {}
+    lines += [f"- failed: {line}" for line in outcomes.failed]
+    # Written after each step: what was measured stays even if a later tool takes too long.
+    write(options.out, lines, {}, {})
+    theirs = others()
+    write(options.out, lines, theirs, {})
+    text = write(options.out, lines, theirs, counted() if options.ncu else {})
+    print(text)
+    return int(code)
+
+
+def write(out: Path, first: list[str], theirs: dict[str, dict[str, float]], ncu: dict[str, float]) -> str:
+    """RESULTS.md from what is known so far."""
     body = []
-    for kind, label, median, spread, hot, gap, floor, overhead, launches, sets in rows("ours"):
+    for kind, label, *ours in rows("ours"):
         other = theirs.get(label, {})
-        figures = [
-            f"{other[name]:.2f}" if name in other else "" for name in ("events", "do_bench", "do_bench_cudagraph")
-        ]
-        body.append(
-            (
-                kind,
-                label,
-                median,
-                spread,
-                hot,
-                gap,
-                floor,
-                overhead,
-                launches,
-                sets,
-                *figures,
-                f"{ncu[label]:.2f}" if label in ncu else "",
-            )
-        )
-    lines += ["## Times in us", ""]
+        names = ("events", "do_bench", "do_bench_cudagraph")
+        figures = [f"{other[name]:.2f}" if name in other else "" for name in names]
+        body.append((kind, label, *ours, *figures, f"{ncu[label]:.2f}" if label in ncu else ""))
+    lines = [*first, "", "## Times in us", ""]
     lines += table(
-        ("back end", "kernel", "cold median", "spread", "hot", "gap", "floor", "events' cost", "launches", "sets", "plain events",
-         "do_bench", "do_bench_cudagraph", "ncu"),
+        ("back end", "kernel", "cold median", "spread", "hot", "gap", "floor", "events' cost", "launches", "sets",
+         "plain events", "do_bench", "do_bench_cudagraph", "ncu"),
         body,
     )  # fmt: skip
     for name, heads in HEADS.items():
         if body := list(rows(name)):
             lines += [f"## {name.capitalize()}", "", *table(heads, body)]
-    options.out.write_text("\n".join(lines))
-    print("\n".join(lines))
-    return int(code)
+    text = "\n".join(lines)
+    out.write_text(text)
+    return text
 
 
 if __name__ == "__main__":
