@@ -1,0 +1,271 @@
+"""The model process: keeps one checkpoint in memory and fills regions with it. Started by `client.DiffusionClient`.
+
+Operations: `hello`; `load` {model, device, template}; `fill` {model, device, template, request, decode}. Events of a
+fill: `loaded`, `candidate`, `progress`. What a user can mend is answered as `{"refused": sentence}`.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+# Before anything imports a library of the hub: only `dice-lsp model pull` uses the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Threads that wait by spinning cost a factor of 20 when the worker compiles on the same few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import math
+
+from attrs import frozen
+
+from dice_lsp.diffusion import registry
+from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, load, network_config, read
+from dice_lsp.process import Job, serve
+from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
+
+SMALL_PARAMETERS = 50_000_000
+"""Below this the CPU is fast enough, and the GPU stays free for the kernels that are timed there."""
+
+MAX_THREADS = 8
+EVENTS_PER_S = 10.0
+SAMPLING_BOUND = 2
+"""Candidates sampled per candidate asked for, at most: many come out the same."""
+
+YieldDevice = Callable[[], None]
+
+
+@frozen
+class _Resident:
+    key: tuple[str, str]
+    loaded: Loaded
+    device: str
+    message: str
+
+
+class Models:
+    """The operations, and the checkpoint they share."""
+
+    def __init__(self, yield_device: YieldDevice = lambda: None) -> None:
+        """`yield_device` is called between the passes of a fill on a GPU and may wait while a kernel is timed there."""
+        self._resident: _Resident | None = None
+        self._yield_device = yield_device
+
+    def hello(self, params: Any, job: Job) -> dict[str, Any]:
+        """Say that the process runs, without loading anything."""
+        return {"pid": os.getpid()}
+
+    def load(self, params: Any, job: Job) -> dict[str, Any]:
+        """Load a checkpoint unless it is loaded already."""
+        try:
+            return _description(self._get(params["model"], params["device"]))
+        except CheckpointError as error:
+            return {"refused": str(error)}
+
+    def fill(self, params: Any, job: Job) -> dict[str, Any]:
+        """Decode candidates for a region."""
+        import torch
+
+        request = from_wire(params["request"], FillRequest)
+        decode = from_wire(params["decode"], DecodeSettings)
+        try:
+            resident = self._get(params["model"], params["device"])
+            job.check()
+            job.emit("loaded", _description(resident))
+            try:
+                return self._decode(resident, request, decode, params.get("template"), job)
+            except torch.OutOfMemoryError:
+                self._resident = None
+                torch.cuda.empty_cache()
+                resident = self._read(params["model"], params["device"], "cpu", "the GPU has too little free memory")
+                job.emit("loaded", _description(resident))
+                return self._decode(resident, request, decode, params.get("template"), job)
+        except CheckpointError as error:
+            return {"refused": str(error)}
+
+    def _get(self, model: str, device: str) -> _Resident:
+        """The checkpoint, read again only when another model or device is asked for."""
+        if self._resident is not None and self._resident.key == (model, device):
+            return self._resident
+        import torch
+
+        # Given up first: two checkpoints may not fit together.
+        self._resident = None
+        chosen, message = choose_device(model, device)
+        try:
+            return self._read(model, device, chosen, message)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return self._read(model, device, "cpu", f"{chosen} has too little free memory")
+
+    def _read(self, model: str, asked: str, device: str, message: str) -> _Resident:
+        import torch
+
+        torch.set_num_threads(min(len(os.sched_getaffinity(0)), MAX_THREADS))
+        path = registry.resolve(model)
+        if device == "cpu":
+            _check_host_memory(model)
+        loaded = load(path, device, model)
+        if message:
+            message += f": {model} runs on the CPU, which is slower"
+        self._resident = _Resident((model, asked), loaded, device, message)
+        return self._resident
+
+    def _decode(
+        self, resident: _Resident, request: FillRequest, decode: DecodeSettings, template: str | None, job: Job
+    ) -> dict[str, Any]:
+        from dice_lsp.diffusion.decode import Decoded, Decoding, End, Schedule
+        from dice_lsp.diffusion.prompt import layout_for
+
+        started = time.monotonic()
+        loaded, info = resident.loaded, resident.loaded.info
+        layout = layout_for(info, loaded.tokenizer, template)
+        try:
+            schedule = Schedule.of(info.settings(decode))
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        budget = info.max_tokens - schedule.max_new_tokens - 2 * schedule.block_size
+        if budget < 1:
+            raise CheckpointError(
+                f"{schedule.max_new_tokens} new tokens leave no room for a prompt: {info.name} has {info.max_tokens} positions"
+            )
+        prompt = layout.prompt(request, budget)
+        on_gpu = resident.device.startswith("cuda")
+
+        def check() -> None:
+            job.check()
+            if on_gpu:
+                self._yield_device()
+
+        wanted = request.candidates if schedule.temperature > 0 else 1
+        decoding = Decoding(
+            loaded.network,
+            prompt,
+            schedule,
+            mask_id=info.mask_id,
+            stop_ids=info.stop_ids,
+            rows=wanted,
+            seed=request.seed,
+            reached_suffix=layout.reached_suffix(request),
+            check=check,
+        )
+        found: dict[str, Candidate] = {}
+        cut_short: list[Candidate] = []
+        last_event = 0.0
+
+        def on_decoded(decoded: Decoded) -> bool:
+            text = layout.middle(request, decoded.tokens)
+            candidate = Candidate(text, _mean_logprob(decoded), len(decoded.tokens), decoded.forwards)
+            if decoded.end is End.LENGTH:
+                cut_short.append(candidate)
+            elif text.strip() and text not in found:
+                found[text] = candidate
+                job.emit("candidate", to_wire(candidate))
+                job.emit("progress", {"done": len(found), "total": wanted, "tokens": len(decoded.tokens), "text": ""})
+            return len(found) >= wanted
+
+        def on_partial(candidates: tuple[int, ...], tokens: list[int]) -> None:
+            nonlocal last_event
+            now = time.monotonic()
+            if first in candidates and now - last_event >= 1 / EVENTS_PER_S:
+                last_event = now
+                text = layout.middle(request, tokens)
+                job.emit("progress", {"done": len(found), "total": wanted, "tokens": len(tokens), "text": text})
+
+        first = 0
+        while len(found) < wanted and first < SAMPLING_BOUND * wanted:
+            count = min(wanted, SAMPLING_BOUND * wanted - first)
+            if first:
+                # Of a later round about half may be new, so twice what is missing is tried at once.
+                count = min(count, 2 * (wanted - len(found)))
+            decoding.run(range(first, first + count), on_decoded, on_partial)
+            first += count
+            if schedule.temperature == 0:
+                break
+        if not found and cut_short:
+            # Not whole, but the user sees at least what the model was about to write.
+            found[cut_short[0].text] = cut_short[0]
+            job.emit("candidate", to_wire(cut_short[0]))
+        stats = DecodeStats(
+            elapsed_ms=(time.monotonic() - started) * 1e3,
+            forwards=decoding.forwards,
+            tokens=decoding.tokens,
+            checkpoint=info.name,
+            device=resident.device,
+        )
+        return {"candidates": [to_wire(candidate) for candidate in found.values()], "stats": to_wire(stats)}
+
+
+def choose_device(model: str, asked: str) -> tuple[str, str]:
+    """The torch device for a checkpoint, and why it is not the one that was asked for, if it is not.
+
+    `auto` takes a GPU for all but small checkpoints. Raises `CheckpointError` for a device that there is not.
+    """
+    import torch
+
+    if asked == "cpu":
+        return "cpu", ""
+    path = registry.resolve(model)
+    config = network_config(read(path, model).raw, model)
+    if asked == "auto":
+        if config.parameters < SMALL_PARAMETERS or not torch.cuda.is_available():
+            return "cpu", ""
+        asked = "cuda:0"
+    try:
+        device = torch.device(asked)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type != "cuda":
+        raise CheckpointError(f"the model device {asked!r} is unknown: use auto, cpu, cuda or cuda:N")
+    index = device.index or 0
+    if not torch.cuda.is_available():
+        return "cpu", "no CUDA device can be used by torch"
+    if index >= torch.cuda.device_count():
+        raise CheckpointError(f"there is no {asked}: torch sees {torch.cuda.device_count()} CUDA devices")
+    weights = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+    free = torch.cuda.mem_get_info(index)[0]
+    # A tenth more for the cache, the logits and fragmentation.
+    if free < weights * 1.1:
+        return "cpu", f"cuda:{index} has {free / 2**30:.1f} GiB free and {weights * 1.1 / 2**30:.1f} GiB are needed"
+    return f"cuda:{index}", ""
+
+
+def _check_host_memory(model: str) -> None:
+    path = registry.resolve(model)
+    # At least bf16 must fit.
+    needed = network_config(read(path, model).raw, model).parameters * 2
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return
+    if available < needed * 1.1:
+        raise CheckpointError(
+            f"{model} needs {needed * 1.1 / 2**30:.1f} GiB of memory and {available / 2**30:.1f} GiB are free: "
+            "choose a smaller checkpoint with `dice-lsp model use`"
+        )
+
+
+def _description(resident: _Resident) -> dict[str, Any]:
+    info = resident.loaded.info
+    return {
+        "checkpoint": info.name,
+        "layout": info.layout,
+        "device": resident.device,
+        "parameters": resident.loaded.network.config.parameters,
+        "message": resident.message,
+    }
+
+
+def _mean_logprob(decoded: Any) -> float:
+    values = [math.log(max(confidence, 1e-30)) for confidence in decoded.confidences]
+    return sum(values) / len(values) if values else 0.0
+
+
+def main() -> None:
+    models = Models()
+    serve({"hello": models.hello, "load": models.load, "fill": models.fill})
+
+
+if __name__ == "__main__":
+    main()

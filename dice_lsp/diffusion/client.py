@@ -1,0 +1,133 @@
+"""The loop's side of the model process. Imports no torch: the server must answer within milliseconds."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from dice_lsp.config import Settings
+from dice_lsp.process import ChildDied, ChildError, FramedChild
+from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
+
+GRACE_S = 15.0
+"""Time to end a cancelled call. A step ends in a fraction of a second; reading a checkpoint cannot be interrupted."""
+
+CHECKPOINT_DEFAULTS = DecodeSettings()
+
+
+class FillUnavailable(Exception):
+    """No fill can be had; the message is one sentence with the next step."""
+
+
+@frozen
+class ModelInfo:
+    """What is loaded, and where."""
+
+    checkpoint: str
+    layout: str
+    device: str
+    """`cpu`, `cuda:0`, ..."""
+    parameters: int
+    message: str
+    """Something to tell the user once, e.g. why the CPU is used; mostly empty."""
+
+
+@frozen
+class DecodeProgress:
+    """How far a fill is."""
+
+    done: int
+    """Candidates that are whole and differ."""
+    total: int
+    tokens: int
+    """Tokens of the first candidate so far."""
+    text: str
+    """The first candidate as far as it is known; empty where only the counts changed."""
+
+
+OnCandidate = Callable[[Candidate], None]
+OnProgress = Callable[[DecodeProgress], None]
+
+
+class DiffusionClient:
+    """Asks the model process for candidates. The process starts at first use and again after its death."""
+
+    def __init__(self, settings: Settings, argv: Sequence[str] | None = None) -> None:
+        """`argv` replaces the process, for tests."""
+        self.settings = settings
+        # -P: a module of the same name in the user's folder must not be taken for torch or for us.
+        command = list(argv or (sys.executable, "-P", "-m", "dice_lsp.diffusion"))
+        self._child = FramedChild(command, name="model process", grace_s=GRACE_S)
+        self._info: ModelInfo | None = None
+        # One fill at a time: the child would queue them, and a cancelled one must not hold up its successor's events.
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the loaded checkpoint computes on a GPU, so that a stopwatch there must have its turn."""
+        return self._info is not None and self._info.device.startswith("cuda")
+
+    def info(self) -> ModelInfo | None:
+        """What is loaded, or None before the first load."""
+        return self._info
+
+    async def start(self) -> ModelInfo:
+        """Start the process and load the checkpoint, so that the first fill finds both warm. Raises `FillUnavailable`."""
+        answer = await self._call("load", self._model(), None)
+        return self._remember(answer)
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._child.close()
+
+    async def fill(
+        self,
+        request: FillRequest,
+        decode: DecodeSettings = CHECKPOINT_DEFAULTS,
+        on_candidate: OnCandidate | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> tuple[tuple[Candidate, ...], DecodeStats]:
+        """Candidates for a region, all different, the greedy one first; fewer than asked for when the model has no more.
+
+        `on_candidate` gets each as soon as it is whole. Cancelling the call ends the fill between two passes of the
+        network and leaves the process running. Raises `FillUnavailable`.
+        """
+
+        def on_event(event: str, data: Any) -> None:
+            if event == "candidate" and on_candidate is not None:
+                on_candidate(from_wire(data, Candidate))
+            elif event == "progress" and on_progress is not None:
+                on_progress(DecodeProgress(**data))
+            elif event == "loaded":
+                self._remember(data)
+
+        params = {**self._model(), "request": to_wire(request), "decode": to_wire(decode)}
+        async with self._turn:
+            answer = await self._call("fill", params, on_event)
+        candidates = tuple(from_wire(item, Candidate) for item in answer["candidates"])
+        return candidates, from_wire(answer["stats"], DecodeStats)
+
+    def _model(self) -> dict[str, Any]:
+        settings = self.settings
+        return {"model": settings.model, "device": settings.model_device, "template": settings.prompt_template}
+
+    def _remember(self, answer: dict[str, Any]) -> ModelInfo:
+        self._info = ModelInfo(**{name: answer[name] for name in ModelInfo.__annotations__})
+        return self._info
+
+    async def _call(self, op: str, params: Any, on_event: Callable[[str, Any], None] | None) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = await self._child.call(op, params, on_event=on_event)
+        except ChildDied as death:
+            raise FillUnavailable(f"{death}: run `dice-lsp doctor`, or choose a smaller checkpoint") from death
+        except ChildError as error:
+            raise FillUnavailable(f"the model process could not do it: {error}") from error
+        if "refused" in answer:
+            raise FillUnavailable(answer["refused"])
+        return answer

@@ -1,0 +1,162 @@
+"""The model process over its real pipes."""
+
+import asyncio
+import os
+import signal
+import time
+
+import attrs
+import psutil
+import pytest
+
+from dice_lsp.config import Settings
+from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
+from dice_lsp.records import DecodeSettings
+from tests.diffusion.small import saxpy_request, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("psm") / "small", layout="psm")
+
+
+@pytest.fixture
+async def client(folder):
+    client = DiffusionClient(Settings(model=str(folder), model_device="cpu"))
+    yield client
+    await client.close()
+
+
+async def test_fill_streams_distinct_candidates_and_repeats_for_a_seed(client):
+    streamed, progress = [], []
+    candidates, stats = await client.fill(
+        saxpy_request(candidates=4), on_candidate=streamed.append, on_progress=progress.append
+    )
+    assert 1 < len(candidates) <= 4 and tuple(streamed) == candidates
+    assert len({candidate.text for candidate in candidates}) == len(candidates)
+    assert all(candidate.tokens > 0 and candidate.forwards > 0 and candidate.logprob < 0 for candidate in candidates)
+    assert stats.checkpoint.endswith("small") and stats.device == "cpu"
+    assert stats.forwards > 0 and stats.tokens >= sum(candidate.tokens for candidate in candidates)
+    assert progress[-1].done == len(candidates) and progress[-1].total == 4
+    info = client.info()
+    assert info is not None and info.layout == "psm" and info.device == "cpu" and not client.on_gpu
+    again, _ = await client.fill(saxpy_request(candidates=4))
+    assert again == candidates
+    other, _ = await client.fill(saxpy_request(candidates=4, seed=2))
+    assert other != candidates
+
+
+async def test_crlf_documents_keep_their_line_ends(client):
+    request = saxpy_request()
+    changes = {
+        name: getattr(request, name).replace("\n", "\r\n")
+        for name in ("kernel_prefix", "kernel_suffix", "file_prefix", "middle")
+    }
+    candidates, _ = await client.fill(attrs.evolve(request, **changes))
+    assert all("\n" not in candidate.text.replace("\r\n", "") for candidate in candidates)
+    assert any("\r\n" in candidate.text for candidate in candidates)
+
+
+async def test_cancel_ends_a_fill_at_once_and_kills_nothing(client):
+    await client.start()
+    pid = client.pid
+    # No end token can come: the fill would take minutes.
+    decode = DecodeSettings(strategy="sequential", max_new_tokens=4000, temperature=0.0)
+    started = asyncio.Event()
+    task = asyncio.create_task(client.fill(saxpy_request(), decode, on_progress=lambda _: started.set()))
+    if task.done():
+        await task
+    done, _ = await asyncio.wait([task, asyncio.create_task(started.wait())], return_when="FIRST_COMPLETED", timeout=60)
+    assert done
+    before = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    # The child answers the next call only once the cancelled one has ended there.
+    assert (await client._child.call("hello", {}, deadline_s=10))["pid"] == pid
+    assert time.monotonic() - before < 0.3
+    assert client.pid == pid
+
+
+async def test_a_crash_is_one_sentence_and_the_next_fill_works(client):
+    await client.start()
+    decode = DecodeSettings(strategy="sequential", max_new_tokens=4000, temperature=0.0)
+    progressed = asyncio.Event()
+    task = asyncio.create_task(client.fill(saxpy_request(), decode, on_progress=lambda _: progressed.set()))
+    await asyncio.wait_for(progressed.wait(), 60)
+    os.kill(client.pid, signal.SIGKILL)
+    with pytest.raises(FillUnavailable, match="the model process was ended by SIGKILL: .*doctor"):
+        await task
+    candidates, _ = await client.fill(saxpy_request(candidates=2))
+    assert candidates
+
+
+async def test_close_leaves_no_process(folder):
+    client = DiffusionClient(Settings(model=str(folder)))
+    await client.start()
+    pid = client.pid
+    await client.close()
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    "settings, decode, sentence",
+    [
+        (
+            {"model": "nobody/nothing"},
+            {},
+            "nobody/nothing is not on this machine: run `dice-lsp model pull nobody/nothing`",
+        ),
+        ({"model": "no such thing"}, {}, "there is no checkpoint 'no such thing': `dice-lsp model list` shows"),
+        ({"model_device": "tpu"}, {}, "the model device 'tpu' is unknown: use auto, cpu, cuda or cuda:N"),
+        ({}, {"block_size": 5}, "block size 5 is not one that .* was trained with: choose from 4, 8, 16"),
+        ({}, {"strategy": "best"}, "strategy 'best' is unknown: choose one of sequential"),
+        ({}, {"max_new_tokens": 8190}, "8190 new tokens leave no room for a prompt"),
+    ],
+)
+async def test_what_a_user_can_mend_is_said(folder, settings, decode, sentence):
+    client = DiffusionClient(Settings(**{"model": str(folder), "model_device": "cpu", **settings}))
+    try:
+        with pytest.raises(FillUnavailable, match=sentence) as caught:
+            await client.fill(saxpy_request(), DecodeSettings(**decode))
+        assert "\n" not in str(caught.value) and not str(caught.value).endswith(".")
+    finally:
+        await client.close()
+
+
+async def test_dice_layout_over_the_pipes(tmp_path):
+    folder = write_checkpoint(tmp_path / "dice", layout="dice")
+    template = tmp_path / "prompt.txt"
+    template.write_text("Fill it.\n$architecture\n$prefix\nGAP\n$suffix\n")
+    settings = Settings(model=str(folder), model_device="cpu", prompt_template=str(template))
+    client = DiffusionClient(settings)
+    try:
+        candidates, stats = await client.fill(saxpy_request(candidates=3), DecodeSettings(max_new_tokens=64))
+        assert candidates and stats.tokens > 0
+        assert all("```" not in candidate.text for candidate in candidates)
+        template.write_text("$prefix $nonsense")
+        with pytest.raises(FillUnavailable, match=r"unknown placeholder \$nonsense"):
+            await client.fill(saxpy_request())
+    finally:
+        await client.close()
+
+
+async def test_a_gpu_that_is_not_there_falls_back_with_a_word(folder):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    client = DiffusionClient(Settings(model=str(folder), model_device="cuda"))
+    try:
+        info = await client.start()
+        assert info.device == "cpu" and "no CUDA device can be used by torch" in info.message
+    finally:
+        await client.close()
+
+
+def test_the_client_imports_no_torch():
+    import subprocess
+    import sys
+
+    code = "import dice_lsp.diffusion.client, sys; print([m for m in ('torch', 'numpy', 'transformers') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

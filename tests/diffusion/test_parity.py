@@ -1,0 +1,46 @@
+"""The recorded outputs of the published loop, and that the check can fail."""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests import parity
+
+FOLDER = Path(__file__).parent.parent / "data" / "parity"
+
+
+def test_every_id_and_every_pass_agrees():
+    result = parity.compare(FOLDER)
+    assert result.logits_error <= 1e-4 and result.cached_logits_error <= 1e-4
+    assert len(result.cases) == 8
+    assert [case.differing for case in result.cases] == [0] * 8
+    assert [case.forwards for case in result.cases] == [41, 39, 52, 40, 85, 85, 48, 161]
+    assert all(case.fused_forwards < case.forwards for case in result.cases)
+    assert parity.main([str(FOLDER)]) == 0
+
+
+def test_a_differing_id_fails(tmp_path):
+    folder = tmp_path / "parity"
+    shutil.copytree(FOLDER, folder)
+    expected = {name: tensor.clone() for name, tensor in load_file(folder / "expected.safetensors").items()}
+    expected["generate.3.output"][-1] += 1
+    save_file(expected, folder / "expected.safetensors")
+    result = parity.compare(folder)
+    assert not result.passed and [case.passed for case in result.cases].count(False) == 1
+    assert parity.main([str(folder)]) == 1
+
+
+def test_a_wrong_rope_base_fails(tmp_path):
+    folder = tmp_path / "parity"
+    shutil.copytree(FOLDER, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "rope_theta": 10000}))
+    assert parity.compare(folder).logits_error > 1e-3
+
+
+def test_usage():
+    assert parity.main([]) == 2
+    assert torch.is_tensor(load_file(FOLDER / "expected.safetensors")["forward.logits"])
