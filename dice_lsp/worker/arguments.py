@@ -23,6 +23,7 @@ from dice_lsp.worker.launch import Argument, BlockOrder, BufferArgument, Guard, 
 
 MEMORY_LIMIT_BYTES = 1 << 30
 """All buffers of one case together, unless the caller says otherwise."""
+LARGE_ELEMENTS = 1 << 21
 MAX_BLOCK_THREADS = 1024
 MAX_SMEM_BYTES = 227 * 1024
 _MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -130,8 +131,9 @@ class Bound:
         return sum(buffer.count * buffer.element.itemsize for buffer in self.buffers.values())
 
     @property
-    def threads(self) -> int:
-        return math.prod(self.grid) * math.prod(self.block)
+    def large(self) -> bool:
+        """So many elements that each run must be worth its time."""
+        return sum(buffer.count for buffer in self.buffers.values()) > LARGE_ELEMENTS
 
     def launch(
         self,

@@ -89,6 +89,7 @@ def open_reference(
     reference: Reference,
     *,
     text: str,
+    accepted_text: str | None,
     kernel: Kernel,
     buffers: tuple[BufferSpec, ...],
     source: Source,
@@ -102,7 +103,9 @@ def open_reference(
 
     Args:
         reference: what the spec names.
-        text: the document that a reference function is taken from: the accepted one, never one that is being judged.
+        text: the document that is judged.
+        accepted_text: the document before the change: a reference function is taken from it, because the judged one
+            could bring its own.
         kernel: the kernel being judged, whose parameters' names a function and an expression use.
         buffers: the spec's buffers.
         source: the judged kernel's source, for include folders and flags.
@@ -116,9 +119,7 @@ def open_reference(
         case "torch":
             return TorchYardstick(reference.text, kernel, buffers, seed)
         case "function":
-            # The accepted kernel's record, so that all candidates of a fill share one build of the function.
-            owner = kernel if baseline is None else baseline.kernel
-            return _open_function(reference.text, text, kernel, evolve(source, kernel=owner), host, deadline_s, seed)
+            return _open_function(reference.text, text, accepted_text, kernel, source, host, deadline_s, seed)
         case "kernel":
             if baseline is None:
                 return BadReference("there is no accepted kernel to compare with")
@@ -251,8 +252,10 @@ class FunctionYardstick:
         groups = []
         for bound in bounds:
             inputs = decoded(bound)
-            group = [self._launch(bound, inputs, 0), self._launch(bound, inputs, 1)]
-            if _has_floats(bound):
+            group = [self._launch(bound, inputs, 0)]
+            if not bound.large:
+                group.append(self._launch(bound, inputs, 1))
+            if _has_floats(bound) and not bound.large:
                 group += [self._launch(bound, shift(inputs, step, [self.seed, n]), 0) for n in range(_SHIFTS)]
             groups.append(group)
         answers: list[Expectation | BadReference] = []
@@ -272,7 +275,7 @@ class FunctionYardstick:
         for buffer in bound.checked:
             own = self.matched[buffer.name]
             element = self._element(own)
-            first, second = results[0].outputs[own], results[1].outputs[own]
+            first, second = results[0].outputs[own], None if bound.large else results[1].outputs[own]
             values[buffer.name] = element.decode(first)
             if buffer.data is None:
                 left = poison_left(first, second)
@@ -318,25 +321,31 @@ def function_element(parameter: Parameter, precise: bool) -> Element:
 
 
 def _open_function(
-    name: str, text: str, kernel: Kernel, source: Source, host: Backend | None, deadline_s: float, seed: int
-) -> "FunctionYardstick | BadReference":
+    name: str, text: str, accepted_text: str | None, kernel: Kernel, source: Source, host: Backend | None,
+    deadline_s: float, seed: int,
+) -> "FunctionYardstick | BadReference":  # fmt: skip
     if host is None:
         return BadReference(f"the reference {name} needs a C++ compiler and none was found")
-    found = [function for function in parse(text).functions if name in (function.name, function.qualified_name)]
-    if not found:
+    home, functions = _functions(name, text, accepted_text, kernel)
+    if not functions:
         return BadReference(f"there is no function `{name}` in this file")
+    function = functions[0]
     matched: Mapping[str, str] | BadReference = BadReference("")
-    for function in found:
+    for function in functions:
         matched = _match(function, kernel)
         if not isinstance(matched, BadReference):
             break
     if isinstance(matched, BadReference):
         return matched
-    sliced = device_slice(text, keep_functions=(name,)).text
+    sliced = device_slice(home, keep_functions=(name,)).text
+    # The same record for all candidates of a fill, so that they share one build of the function.
+    nobody = evolve(
+        kernel, parameters=function.parameters, start=0, end=0, body_start=0, body_end=0, line=0, launch_bounds=None
+    )
     vectors = any((element_of(p.element) or FLOAT32).lanes > 1 for p in function.parameters)
     failure = ""
     for fp64 in (False,) if vectors else (True, False):
-        wanted = evolve(source, device_text=sliced, function=name, fp64=fp64, compiled=None)
+        wanted = evolve(source, device_text=sliced, kernel=nobody, function=name, fp64=fp64, compiled=None)
         prepared = host.prepare(wanted)
         if isinstance(prepared, CompileFailed):
             error = prepared.errors[0] if prepared.errors else prepared.messages[0]
@@ -344,9 +353,30 @@ def _open_function(
         elif isinstance(prepared, NotSupported):
             failure = prepared.reason
         else:
-            body = without_comments(text[function.body_start : function.body_end])
+            body = without_comments(home[function.body_start : function.body_end])
             return FunctionYardstick(name, function, matched, prepared, fp64, body, deadline_s, seed)
     return BadReference(f"the reference {name} cannot be compiled: {failure}")
+
+
+def _functions(name: str, text: str, accepted_text: str | None, kernel: Kernel) -> tuple[str, list[Function]]:
+    """The document to take a reference function from, and the functions of that name in it.
+
+    The accepted kernel is blanked where the texts differ in nothing else: it may be half a kernel, whose open brace
+    hides every function below it.
+    """
+    before, after = text[: kernel.start], text[kernel.end :]
+    home = text if accepted_text is None else accepted_text
+    if len(before) + len(after) <= len(home) and home.startswith(before) and home.endswith(after):
+        home = _blanked(home, len(before), len(home) - len(after))
+    return home, _named(home, name)
+
+
+def _named(text: str, name: str) -> list[Function]:
+    return [function for function in parse(text).functions if name in (function.name, function.qualified_name)]
+
+
+def _blanked(text: str, start: int, end: int) -> str:
+    return text[:start] + re.sub(r"[^\r\n]", " ", text[start:end]) + text[end:]
 
 
 def _match(function: Function, kernel: Kernel) -> "dict[str, str] | BadReference":
@@ -397,8 +427,9 @@ class KernelYardstick:
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
         groups = []
         for bound in bounds:
-            group = [bound.launch(poison=poison, deadline_s=self.deadline_s) for poison in (0, 1)]
-            if _steps_show(bound):
+            poisons = (0,) if bound.large else (0, 1)
+            group = [bound.launch(poison=poison, deadline_s=self.deadline_s) for poison in poisons]
+            if _steps_show(bound) and not bound.large:
                 for n in range(_SHIFTS):
                     moved = with_inputs(bound, shift(decoded(bound), _COARSE_STEP, [self.seed, n]))
                     group.append(moved.launch(deadline_s=self.deadline_s))
@@ -415,7 +446,8 @@ class KernelYardstick:
         values: dict[str, Array] = {}
         untouched: dict[str, Array] = {}
         for buffer in bound.checked:
-            first, second = results[0].outputs[buffer.name], results[1].outputs[buffer.name]
+            first = results[0].outputs[buffer.name]
+            second = None if bound.large else results[1].outputs[buffer.name]
             values[buffer.name] = buffer.element.decode(first)
             if buffer.data is None:
                 left = poison_left(first, second)
@@ -501,10 +533,15 @@ def with_inputs(bound: Bound, inputs: Mapping[str, Array]) -> Bound:
     return evolve(bound, buffers=buffers)
 
 
-def poison_left(first: Array, second: Array) -> Array:
-    """Mask of the numbers that still hold poison 0 in one run and poison 1 in the other: nobody wrote them."""
-    raw = first.view(np.uint8).reshape(first.size, -1), second.view(np.uint8).reshape(second.size, -1)
-    return np.asarray((raw[0] == POISON_BYTES[0]).all(axis=1) & (raw[1] == POISON_BYTES[1]).all(axis=1))
+def poison_left(first: Array, second: Array | None) -> Array:
+    """Mask of the numbers that still hold poison 0 in one run and poison 1 in the other: nobody wrote them.
+
+    With one run only, for large buffers, poison 0 has to do: a NaN that no computation makes, or -1.
+    """
+    left = (first.view(np.uint8).reshape(first.size, -1) == POISON_BYTES[0]).all(axis=1)
+    if second is not None:
+        left &= (second.view(np.uint8).reshape(second.size, -1) == POISON_BYTES[1]).all(axis=1)
+    return np.asarray(left)
 
 
 def _spread(

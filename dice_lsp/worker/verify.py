@@ -159,18 +159,17 @@ class _Judge:
             return Unverified(tries.reason)
         self.check_cancelled()
         self.on_progress("reference")
-        yardstick = self._yardstick()
-        problem: BadReference | None = None
-        if isinstance(yardstick, BadReference):
-            problem = yardstick
+        words, problem = "", None
+        for reference in self._references():
+            answer = self._expected(tries, reference)
+            if isinstance(answer, BadReference):
+                problem = problem or answer
+                continue
+            words, tries = answer
+            problem = None
+            break
+        if problem is not None:
             tries = [t for t in tries if t.bound.distribution is Distribution.DEFAULT]
-        else:
-            with_reference = self._expected(tries, yardstick)
-            if isinstance(with_reference, BadReference):
-                problem = with_reference
-                tries = [t for t in tries if t.bound.distribution is Distribution.DEFAULT]
-            else:
-                tries = with_reference
         self.check_cancelled()
         self.on_progress(f"running {len(tries)} cases")
         results = prepared.run([launch for t in tries for launch in t.launches])
@@ -181,8 +180,7 @@ class _Judge:
         refusal = self._refusal(tries, results, prepared)
         if refusal is not None:
             return refusal
-        if problem is not None or isinstance(yardstick, BadReference):
-            assert problem is not None
+        if problem is not None:
             return Unverified(problem.reason, tuple(self.checks))
         if self.on_host and (state := kept_state(self.source.device_text)) is not None:
             # Every run of the host begins with fresh device variables, so a result kept from an earlier launch is not seen.
@@ -191,7 +189,7 @@ class _Judge:
             )
         self._name_checks(tries)
         sizes = sum(1 for t in tries if t.bound.distribution is Distribution.DEFAULT)
-        return Verified(sizes, self.max_error, self.backend.name, yardstick.words, tuple(self.checks))
+        return Verified(sizes, self.max_error, self.backend.name, words, tuple(self.checks))
 
     # What is run
 
@@ -208,7 +206,7 @@ class _Judge:
                     return bound
                 continue
             steps = estimated_work(case.plan)
-            tries.append(_Try(bound, case.given, self._launches(bound, steps, all_orders=True)))
+            tries.append(_Try(bound, case.given, self._launches(bound, steps, all_orders=not bound.large)))
         if not tries:
             return BadSpec("no case of this kernel can be launched")
         small = [n for n, case in enumerate(cases) if case.plan.elements <= _PROBE_ELEMENTS and n < len(tries)]
@@ -253,16 +251,22 @@ class _Judge:
 
     # What is expected
 
-    def _yardstick(self) -> "Yardstick | BadReference":
-        reference = self.spec.reference
-        if reference is None:
-            if self.baseline is None:
-                return BadReference("no reference: name one with `ref` in a //dice: line")
-            reference = Reference("kernel", "", Origin.DEFAULT)
-        return open_reference(
+    def _references(self) -> tuple[Reference, ...]:
+        """What to compare with, best first: a guessed function gives way to the accepted kernel if it cannot be used."""
+        accepted = Reference("kernel", "", Origin.DEFAULT)
+        named = self.spec.reference
+        if named is None:
+            return (accepted,)
+        return (named,) if named.origin is Origin.DIRECTIVE or self.baseline is None else (named, accepted)
+
+    def _expected(self, tries: "Sequence[_Try]", reference: Reference) -> "tuple[str, list[_Try]] | BadReference":
+        """The reference in words, and the tries it can do with their expectations."""
+        if reference.via == "kernel" and self.baseline is None:
+            return BadReference("no reference: name one with `ref` in a //dice: line")
+        yardstick = open_reference(
             reference,
-            # The text that is judged could define its own reference.
-            text=self.job.text if self.job.baseline_text is None else self.job.baseline_text,
+            text=self.job.text,
+            accepted_text=self.job.baseline_text,
             kernel=self.job.kernel,
             buffers=self.spec.buffers,
             source=self.source,
@@ -272,8 +276,8 @@ class _Judge:
             deadline_s=self.job.run_deadline_s,
             seed=self.job.seed,
         )
-
-    def _expected(self, tries: "list[_Try]", yardstick: Yardstick) -> "list[_Try] | BadReference":
+        if isinstance(yardstick, BadReference):
+            return yardstick
         answers = yardstick.expect([t.bound for t in tries])
         kept: list[_Try] = []
         for t, answer in zip(tries, answers, strict=True):
@@ -290,7 +294,7 @@ class _Judge:
                 return BadReference(f"{yardstick.words} writes nothing to `{buffer.name}`, so it is no reference")
         if not any(t.bound.distribution is Distribution.DEFAULT for t in kept):
             return next(answer for answer in answers if isinstance(answer, BadReference))
-        return kept
+        return yardstick.words, kept
 
     # What came out
 
@@ -344,9 +348,8 @@ class _Judge:
                 if again and isinstance(again[0], Ran):
                     return None
         assert touched is not None
-        return Unverified(
-            f"{result.where} is out of bounds of a guessed size: write `{touched.spec.role} {touched.name}[...]` in a //dice: line"
-        )
+        where, clause = result.where.split(",")[0], f"{touched.spec.role} {touched.name}[...]"
+        return Unverified(f"{where} is out of bounds of a guessed size: write `{clause}` in a //dice: line")
 
     def _refusal(self, tries: Sequence[_Try], results: Sequence[RunResult], prepared: Prepared) -> Verdict | None:
         """The verdict of the first case that is not right; a later one of the same kind if the first says little."""
