@@ -7,6 +7,7 @@ Introduction to the Bootstrap, chapter 13). Samples are left out for named reaso
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from attrs import frozen
 
 from dice_lsp.records import (
     Ambiguous,
+    Cheating,
     Comparison,
     Faster,
     JudgeJob,
@@ -24,6 +26,8 @@ from dice_lsp.records import (
     Slower,
     Timing,
     TimingResult,
+    Unsafe,
+    Verdict,
 )
 from dice_lsp.worker import roofline
 from dice_lsp.worker.arguments import BadSpec, Bound, bind, scalar_bytes
@@ -45,6 +49,8 @@ from dice_lsp.worker.tolerance import compare as compare_outputs
 NO_GPU = "no GPU: times need one"
 OUTPUTS_CHANGED = "outputs changed during timing"
 """How the reason of a `NotTimed` begins when a timed run did not compute what the checked run did."""
+TIMED_RUN_FAILED = "a timed run failed"
+"""How the reason of a `NotTimed` begins when the kernel broke a rule in the benchmark's case."""
 RESOLUTION = 0.005
 """Half a percent: no smaller difference is called one."""
 MAX_SPREAD = 0.1
@@ -166,9 +172,8 @@ def benchmark(
 ) -> tuple[TimingResult, Comparison]:
     """Time `source`, beside `baseline_source` if there is one, in the spec's first case.
 
-    The caller has verified the kernel. A `NotTimed` whose reason begins with `OUTPUTS_CHANGED`, or names a fault,
-    means that its verdict no longer holds. `on_progress` is told in a few words what is being done. Raises what
-    `check_cancelled` raises.
+    The caller has verified the kernel, and asks `downgraded` afterwards whether the verdict still holds. `on_progress`
+    is told in a few words what is being done. Raises what `check_cancelled` raises.
     """
 
     def progress(done: int, of: int) -> None:
@@ -235,7 +240,7 @@ def _untimed(reason: str) -> tuple[TimingResult, Comparison]:
 
 def _why(result: Declined | Faulted | NotSupported) -> str:
     if isinstance(result, Faulted):
-        return f"a timed run failed ({result.hazard.replace('_', ' ')}): {result.where}"
+        return f"{TIMED_RUN_FAILED} ({result.hazard.replace('_', ' ')}): {result.where}"
     return result.reason
 
 
@@ -298,6 +303,16 @@ def _order(
         peak_bytes_per_us=peak_bytes_per_us,
         deadline_s=job.run_deadline_s,
     )
+
+
+def downgraded(timing: TimingResult, case: str) -> Verdict | None:
+    """What a timing says against a kernel that was found right before; None when it says nothing."""
+    if not isinstance(timing, NotTimed):
+        return None
+    if timing.reason.startswith(OUTPUTS_CHANGED):
+        return Cheating("its outputs differ when it is timed", timing.reason.removeprefix(f"{OUTPUTS_CHANGED}: "))
+    failed = re.fullmatch(rf"{TIMED_RUN_FAILED} \(([\w ]+)\): (.*)", timing.reason, re.DOTALL)
+    return None if failed is None else Unsafe(failed[1].replace(" ", "_"), failed[2], case)
 
 
 def launch_floor_us(samples: Samples) -> float:

@@ -6,6 +6,7 @@ import pytest
 from dice_lsp.records import (
     Ambiguous,
     BufferSpec,
+    Cheating,
     Dim,
     Faster,
     JudgeJob,
@@ -18,15 +19,18 @@ from dice_lsp.records import (
     Role,
     Same,
     Slower,
+    Unsafe,
 )
 from dice_lsp.worker import roofline
 from dice_lsp.worker.arguments import Bound, bind
 from dice_lsp.worker.benchmark import (
     NO_GPU,
     OUTPUTS_CHANGED,
+    TIMED_RUN_FAILED,
     benchmark,
     changed_output,
     compare,
+    downgraded,
     keep,
     net,
     ratio_interval,
@@ -247,6 +251,15 @@ def test_outputs_of_timed_runs_are_held_against_the_checked_run() -> None:
     assert changed_output(job(), cases, ran, [output(1, ran[0].outputs["y"])]) is not None
     unwritten = np.full(4096, np.nan, np.float32)
     assert changed_output(job(), cases, ran, [output(0, unwritten)]) is not None
+
+
+def test_a_timing_can_only_take_a_verdict_back() -> None:
+    assert downgraded(NotTimed(NO_GPU), "n=1") is None
+    assert downgraded(NotTimed("the GPU is busy: process 1 uses 90 % of it"), "n=1") is None
+    changed = downgraded(NotTimed(f"{OUTPUTS_CHANGED}: z[0] is nan, was 1 when checked"), "n=1")
+    assert changed == Cheating("its outputs differ when it is timed", "z[0] is nan, was 1 when checked")
+    failed = downgraded(NotTimed(f"{TIMED_RUN_FAILED} (out of bounds): z[8] of 8"), "n=8")
+    assert failed == Unsafe("out_of_bounds", "z[8] of 8", "n=8")
 
 
 class HostLike:
