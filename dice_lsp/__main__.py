@@ -37,6 +37,7 @@ from dice_lsp.records import (
     Region,
     Timing,
     Unsafe,
+    Unverified,
     Verified,
     Wrong,
 )
@@ -345,25 +346,8 @@ def _check(arguments: argparse.Namespace) -> int:
         found = [check_document(path, reports) for path, reports in checked]
         print(json.dumps(found[0] if len(found) == 1 else {"files": found}, indent=2))
     else:
-        console = Console()
         for path, reports in checked:
-            table = Table(title=str(path), title_justify="left")
-            for head in ("line", "kernel", "regs", "spills", "occ", "limited by", "verdict"):
-                table.add_column(head)
-            for report in reports:
-                table.add_row(*map(escape, _check_row(report)))
-            console.print(table if reports else f"{path}: no kernel with a body")
-            for report in reports:
-                if isinstance(report.build, CompileFailed):
-                    for message in report.build.messages:
-                        console.print(
-                            f"{path}:{message.line + 1}:{message.column + 1}: {message.severity}: {message.text}",
-                            markup=False,
-                        )
-                elif isinstance(report.build, NotCompiled):
-                    console.print(f"{report.name}: {report.build.reason}", markup=False)
-                for sentence in report.spec.unknown:
-                    console.print(f"{report.name}: {sentence}", markup=False)
+            _print_check(path, reports, everything=arguments.verbose > 0)
     bad = [report for _, reports in checked for report in reports if _is_bad(report)]
     return 1 if bad else 0
 
@@ -380,16 +364,50 @@ async def _check_all(
         await engine.close()
 
 
+def _print_check(path: Path, reports: Sequence[KernelReport], *, everything: bool) -> None:
+    console = Console()
+    if not reports:
+        console.print(f"{path}: no kernel with a body", markup=False)
+        return
+    table = Table(title=escape(str(path)), title_justify="left")
+    for head in ("line", "kernel", "regs", "spills", "occupancy", "verdict"):
+        table.add_column(head, no_wrap=head == "kernel", overflow="fold")
+    for report in reports:
+        table.add_row(*map(escape, _check_row(report)))
+    console.print(table)
+    for report in reports:
+        for sentence in _remarks(path, report, everything):
+            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def _remarks(path: Path, report: KernelReport, everything: bool) -> Sequence[str]:
+    """What a cell of the table cannot hold: compiler messages at their places, and why a kernel is not verified."""
+    if isinstance(report.build, CompileFailed):
+        return [f"{path}:{m.line + 1}:{m.column + 1}: {m.severity}: {m.text}" for m in report.build.messages]
+    if isinstance(report.build, NotCompiled):
+        return [f"{report.name}: {report.build.reason}"]
+    unknown = report.spec.unknown
+    if unknown and not everything:
+        more = f" (and {len(unknown) - 1} more: dice-lsp -v check)" if len(unknown) > 1 else ""
+        return [f"{report.name}: {unknown[0]}{more}"]
+    if unknown:
+        return [f"{report.name}: {sentence}" for sentence in unknown]
+    if isinstance(report.verdict, Unverified) and not report.spec.skip:
+        return [f"{report.name}: not verified: {report.verdict.reason}"]
+    return []
+
+
 def _check_row(report: KernelReport) -> Sequence[str]:
     build = report.build
     head = (str(report.line + 1), report.name)
     if not isinstance(build, Compiled):
-        return (*head, "", "", "", "", kernel_label(report))
+        return (*head, "", "", "", kernel_label(report))
     spills = f"{build.spill_store_bytes + build.spill_load_bytes} B"
+    occupancy = f"{build.occupancy:.0%}" + ("" if build.limiter == "none" else f", {build.limiter}")
     verdict = (
         kernel_label(report).removeprefix(f"{build.registers} regs  ").removeprefix(f"occ {build.occupancy:.0%}  ")
     )
-    return (*head, str(build.registers), spills, f"{build.occupancy:.0%}", build.limiter, verdict)
+    return (*head, str(build.registers), spills, occupancy, verdict)
 
 
 def _is_bad(report: KernelReport) -> bool:
