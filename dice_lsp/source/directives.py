@@ -88,8 +88,8 @@ def _below(model: SourceModel, end: int) -> int:
         if between.strip() or len(re.findall(r"\r\n|\n|\r", between)) > 1:
             break
         last = span.end
-    following = text[last : _line_end(text, last + 2)].strip()
-    return same_line if following else last
+    following = re.compile(r"(?:\r\n|\n|\r)?([^\r\n]*)").match(text, last)
+    return same_line if following is not None and following[1].strip() else last
 
 
 def _line_end(text: str, offset: int) -> int:
@@ -188,7 +188,7 @@ class _Reader:
         """Report a word that is none of `choices`, with the nearest one as its fix."""
         choices = list(choices)
         word = self.piece(token)
-        near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
         hint = f": did you mean `{near[0]}`?" if near else f": known are {', '.join(choices)}" if choices else ""
         self.report(f"unknown {what} `{word}`{hint}", token.start, token.end, near[0] if near else None)
 
@@ -461,11 +461,8 @@ class _Reader:
     def tolerance(self) -> None:
         buffer = ""
         writable = [p.name for p in self.kernel.parameters if p.pointer and not p.const]
-        if (
-            self.at < len(self.tokens)
-            and self.tokens[self.at].kind is Kind.NAME
-            and self.peek() not in ("exact", "ulp")
-        ):
+        words = ("exact", "ulp", "rtol", "atol")
+        if self.at < len(self.tokens) and self.tokens[self.at].kind is Kind.NAME and self.peek() not in words:
             token = self.take()
             buffer = self.piece(token)
             if buffer not in writable:

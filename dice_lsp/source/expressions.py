@@ -35,6 +35,7 @@ class ExpressionError(ValueError):
     """The text is not an integer expression over the given names; the message names the bad part."""
 
 
+_QUALIFIERS = ("const", "volatile", "struct", "typename")
 _WORDS = {"signed", "unsigned", "short", "long", "int", "char", "double", "float", "bool"}
 _NUMBER = re.compile(
     r"(?P<digits>0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)(?P<suffix>(?:[uU](?:ll|LL|[lLzZ])?|(?:ll|LL|[lLzZ])[uU]?)?|[KkMG])$"
@@ -48,11 +49,11 @@ _LEVEL = {operator: level for level, operators in enumerate(_BINARY) for operato
 
 def canonical_type(words: str) -> str:
     """The one name of a type: `unsigned` -> `unsigned int`, `long int` -> `long`, `std::size_t` -> `size_t`."""
-    parts = [
-        part for part in words.replace("std::", "").split() if part not in ("const", "volatile", "struct", "typename")
-    ]
-    if not parts or not set(parts) <= _WORDS:
-        return " ".join(parts)
+    parts = [part for part in words.split() if part not in _QUALIFIERS]
+    plain = " ".join(parts).removeprefix("std::")
+    if not set(plain.split()) <= _WORDS or not parts:
+        return plain if plain in SIZEOF else " ".join(parts)
+    parts = plain.split()
     unsigned = "unsigned" in parts
     longs = parts.count("long")
     if "double" in parts or "float" in parts or "bool" in parts:

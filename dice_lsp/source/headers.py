@@ -68,7 +68,7 @@ def _read(text: str) -> Header | None:
     while at < len(tokens):
         if piece[at] == "template" and at + 1 < len(tokens) and piece[at + 1] == "<":
             close = match_angle(tokens, piece, at + 1)
-            spelling = text[tokens[at + 1].end : tokens[close].start if close < len(tokens) else end]
+            spelling = text[tokens[at + 1].end : tokens[close].end - 1 if close < len(tokens) else end]
             template = template_names(spelling)
             at = close + 1
         elif piece[at] == "extern" and at + 1 < len(tokens) and tokens[at + 1].kind is Kind.STRING:
@@ -100,7 +100,7 @@ def _read(text: str) -> Header | None:
         angle = match_angle_back(piece, name_at)
         if angle < 1:
             return None
-        arguments = text[tokens[angle].end : tokens[name_at].start].strip()
+        arguments = text[tokens[angle].end : tokens[name_at].end - 1].strip()
         name_at = angle - 1
     if tokens[name_at].kind is not Kind.NAME and "operator" in piece[max(0, name_at - 2) : name_at]:
         name_at = max(i for i in range(max(0, name_at - 2), name_at) if piece[i] == "operator")
@@ -222,6 +222,7 @@ def read_parameters(inner: str) -> tuple[Parameter, ...]:
     return tuple(parameters)
 
 
+@lru_cache(maxsize=4096)
 def read_parameter(declaration: str) -> Parameter | None:
     """One parameter declaration; None for `void`, `...` and empty text."""
     declaration = without_comments(declaration)

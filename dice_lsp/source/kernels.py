@@ -272,7 +272,7 @@ class SourceModel:
             angle = match_angle_back(piece, at)
             if angle < 1:
                 return None
-            template_text = text[before[angle].end : before[at].start].strip()
+            template_text = text[before[angle].end : before[at].end - 1].strip()
             at = angle - 1
         if at < 0 or before[at].kind is not Kind.NAME:
             return None

@@ -57,12 +57,11 @@ def screen_fill(region: Region, middle: str) -> str | None:
     floor, ceiling = _body(region)
     ceiling += len(middle) - (region.end - region.start)
     fill = [token for token in lex(text, start, end) if token.kind is not Kind.SPACE]
-    reason = _bad_token(text, fill) or _function_definition(text, fill) or _unfinished(text, fill, end)
+    reason = _bad_token(text, fill) or _unfinished(text, fill, end)
     if reason is not None:
         return reason
-    before = lex(text, floor, start)
-    after = lex(text, end, ceiling)
-    return _brackets(text, list(before), fill, list(after))
+    before, after = list(lex(text, floor, start)), list(lex(text, end, ceiling))
+    return _brackets(text, before, fill, after) or _function_definition(text, fill)
 
 
 def _body(region: Region) -> tuple[int, int]:

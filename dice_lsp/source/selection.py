@@ -249,18 +249,22 @@ def _make(document: Document, start: int, end: int, place: _Place) -> Region:
 
 
 def _indent(text: str, start: int, end: int, function_start: int) -> str:
-    """The indentation of the region's first line of code; for an empty region, one step more than the function's."""
-    code_at = start + len(text[start:end]) - len(text[start:end].lstrip())
-    begin = line_start(text, code_at)
-    if code_at < end or begin > function_start:
-        line = text[begin : min(len(text), begin + 400)]
-        indent = line[: len(line) - len(line.lstrip(" \t\f"))]
-        # A body on one line with its brace has the function's own indentation.
-        if begin > line_start(text, function_start) and (code_at < end or indent):
-            same_line_as_brace = text.rfind("{", begin, code_at) >= 0 and begin <= function_start
-            if not same_line_as_brace:
-                return indent
-    begin = line_start(text, function_start)
-    line = text[begin:function_start]
-    base = line if not line.strip() else ""
+    """The indentation that the region's code has, or would have; of a new body, one step more than its function's."""
+    code_at = end - len(text[start:end].lstrip())
+    begin = line_start(text, code_at if code_at < end else start)
+    if code_at == end and not text[begin:start].strip() and begin > function_start:
+        # A blank place is indented as what stands above it.
+        above = text[function_start:begin].rstrip()
+        if start - begin > 0 and not above.endswith("{"):
+            return text[begin:start]
+        begin = line_start(text, function_start + len(above))
+        start = function_start + len(above)
+    line = text[begin : code_at if code_at < end else start]
+    indent = line[: len(line) - len(line.lstrip(" \t\f"))]
+    opened = line.rstrip().endswith("{")
+    if begin > function_start and not opened:
+        return indent
+    first = line_start(text, function_start)
+    base = text[first:function_start]
+    base = indent if begin > function_start else base if not base.strip() else ""
     return base + ("\t" if "\n\t" in text or base.startswith("\t") else "    ")

@@ -47,6 +47,8 @@ _HEADER_LINE = (
     "typename",
     "requires",
 )
+# Of absurdly deep namespaces the inner names are kept, so that their text stays linear in the document.
+_MAX_NAMES = 64
 _BLANK = " \t\r\n\f\v\ufeff"
 
 
@@ -150,7 +152,7 @@ class _Outliner:
                 header = self.cut_broken_header(header, start)
                 kind, scope = self.classify(header, start)
                 if kind == "scope":
-                    self.scopes.append(scope)
+                    self.scopes.append(scope[-_MAX_NAMES:])
                     header = at
                     continue
                 begin, body_start = self.begin_of(header, start), at

@@ -135,5 +135,7 @@ def trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 def without_comments(text: str) -> str:
     """`text` with each comment replaced by one space, white space squeezed."""
+    if "/" not in text:
+        return " ".join(text.split())
     pieces = (" " if token.kind is Kind.COMMENT else text[token.start : token.end] for token in lex(text))
     return " ".join("".join(pieces).split())
