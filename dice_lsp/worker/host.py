@@ -373,7 +373,7 @@ class HostKernel:
                         data = _bytes_of(argument)
                         job[offset : offset + len(data)] = data
                 deadline = sum(launch.deadline_s for launch in launches) + _START_ALLOWANCE_S
-                memory = (4 << 30) + 4 * total + sum(
+                memory = (4 << 30) + 8 * total + sum(
                     64 << 20 for launch in launches[:1] for _ in launch.arguments
                 ) + (1024 * (_KERNEL_STACK_BYTES + (64 << 10)))  # fmt: skip
                 limits = process.Limits(

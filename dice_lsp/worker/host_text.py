@@ -107,6 +107,7 @@ _EMULATED = frozenset(
 )
 _STANDARD = re.compile(r"[a-z_0-9]+(?:\.h)?|sys/[a-z]+\.h")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<open>[<"])(?P<name>[^>"\n]+)[>"]')
+_UNWANTED_DIRECTIVE = re.compile(r"\s*#\s*(?:include|include_next|import|embed|pragma\s+(?:GCC|clang|STDC))\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _EDGE = re.compile(r"[;{}]")
 _BRACE = re.compile(r"[{}]")
@@ -124,6 +125,8 @@ def prepare_text(source: Source) -> HostText:
     masked = _mask(source.device_text)
     if _OWN_NAMES.search(masked.code) or any(_OWN_NAMES.search(masked.text, *span) for span in masked.directives):
         raise Unsupported("names that begin with dice_emu belong to the host emulation")
+    if re.search(r"\b(?:asm|__asm|__asm__)\b", _outside(masked)):
+        raise Unsupported("inline PTX outside of functions is not supported on the host")
     wanted = source.function.split("<")[0].split("::")[-1].strip() if source.function else source.kernel.name
     reached = _reach(masked, wanted)
     reached_text = _reached_text(masked, reached)
@@ -142,7 +145,7 @@ def prepare_text(source: Source) -> HostText:
         source, masked, Path(source.path).parent, PurePosixPath(MAIN).parent, files, standard, dropped
     )
     body = _rewrite(masked, reached, source.fp64, staged, dropped)
-    files[MAIN] = _prologue(source, standard) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source)
+    files[MAIN] = _prologue(source, standard) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
     shared = frozenset(
         name
         for statement in re.finditer(r"\b__shared__\b([^;{}]*)", masked.code)
@@ -179,9 +182,13 @@ def _prologue(source: Source, standard: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _epilogue(source: Source) -> str:
+def _epilogue(source: Source, masked: _Masked) -> str:
     if source.function is not None:
         name, end = source.function, "__bss_start"
+        if "<" not in name:
+            parameters = _template_parameters(masked, name.rpartition("::")[2])
+            if parameters and all(parameter in source.template for parameter in parameters):
+                name += f"<{', '.join(source.template[parameter] for parameter in parameters)}>"
     else:
         name, end = source.kernel.qualified_name, "_end"
         values = []
@@ -192,6 +199,16 @@ def _epilogue(source: Source) -> str:
         if source.kernel.template:
             name += f"<{', '.join(values)}>"
     return f'\n#line 1 "entry"\nDICE_EMU_MODULE({end}, &{name})\n'
+
+
+def _template_parameters(masked: _Masked, name: str) -> list[str]:
+    for function in masked.functions:
+        if function.name == name:
+            begin = max(masked.code.rfind(c, 0, function.header) for c in ";{}") + 1
+            match = re.search(r"\btemplate\s*<([^<>]*)>", masked.code[begin : function.header])
+            if match:
+                return [(_NAME.findall(part.split("=")[0]) or [""])[-1] for part in match[1].split(",")]
+    return []
 
 
 def _notes(masked: _Masked, reached_text: str) -> tuple[str, ...]:
@@ -281,6 +298,19 @@ def _function_name(head: str) -> tuple[str, int] | None:
     return None
 
 
+def _outside(masked: _Masked) -> str:
+    """The code around the functions: their bodies and their own names are left out."""
+    pieces, position = [], 0
+    for function in masked.functions:
+        pieces += [
+            masked.code[position : function.header],
+            masked.code[function.header + len(function.name) : function.open],
+        ]
+        position = function.close
+    pieces.append(masked.code[position:])
+    return " ".join(pieces)
+
+
 def _reach(masked: _Masked, name: str) -> frozenset[int]:
     """Indices of the functions that `name` may call, by the identifiers that its text and the text around hold."""
     by_name: dict[str, list[int]] = {}
@@ -291,12 +321,8 @@ def _reach(masked: _Masked, name: str) -> frozenset[int]:
         define = re.match(r"\s*#\s*define\s+(\w+)([\s\S]*)", masked.text[start:end])
         if define:
             macros[define[1]] = macros.get(define[1], "") + define[2]
-    outside = list(masked.code)
-    for function in masked.functions:
-        for at in (range(function.header, function.header + len(function.name)), range(function.open, function.close)):
-            for i in at:
-                outside[i] = " "
-    todo = set(_NAME.findall("".join(outside))) | {name, "operator"}
+    outside = _outside(masked)
+    todo = set(_NAME.findall(outside)) | {name, "operator"}
     seen: set[str] = set()
     reached: set[int] = set()
     while todo:
@@ -358,19 +384,23 @@ def _rewrite(
 ) -> str:
     code, text = masked.code, masked.text
     edits: list[tuple[int, int, str]] = []
-    emptied: list[tuple[int, int]] = []
+    emptied: set[_Function] = set()
     if keep is not None:
         for index, function in enumerate(masked.functions):
             if index not in keep and function.close > function.open + 1:
-                emptied.append((function.open + 1, function.close))
-                edits.append((function.open + 1, function.close, _blank(text[function.open + 1 : function.close])))
-
-    def free(start: int, end: int) -> bool:
-        return not any(a <= start < b for a, b in emptied)
+                emptied.add(function)
+                begin = max(code.rfind(c, 0, function.header) for c in ";{}") + 1
+                head = code[begin : function.open]
+                # A declaration costs nothing; a member defined outside its class or an initialiser list cannot be one.
+                if "::" in head or re.search(r"\)[^()]*:", head):
+                    edits.append((function.open + 1, function.close, ""))
+                else:
+                    edits.append((function.open, function.close + 1, ";"))
 
     for match in _EXTERN_SHARED.finditer(code):
-        if free(*match.span()):
-            edits.append((*match.span(), _dynamic_shared(match.group(), masked.inside(match.start()) is not None)))
+        around = masked.inside(match.start())
+        if around not in emptied:
+            edits.append((*match.span(), _dynamic_shared(match.group(), around is not None)))
     for match in _QUALIFIER.finditer(code):
         if masked.inside(match.start()) is not None:
             continue
@@ -384,9 +414,14 @@ def _rewrite(
             continue
         constant = re.search(r"\b(?:const|constexpr)\b", statement)
         edits.append((*match.span(), "DICE_EMU_DEVICE_CONSTANT" if constant else "DICE_EMU_DEVICE_VARIABLE"))
-    for match in re.finditer(r"\b__noinline__\b", code):
-        if free(*match.span()):
-            edits.append((*match.span(), ""))
+    for match in re.finditer(
+        r"\b__noinline__\b|\bstatic\s+(?=(?:volatile\s+)?__shared__\b)|(?<=__shared__)\s+static\b", code
+    ):
+        edits.append((*match.span(), ""))
+    for start, end in masked.directives:
+        # What would let a text read other files or change the compiler's mind about arithmetic.
+        if _UNWANTED_DIRECTIVE.match(text, start, end) and not _INCLUDE.match(text[start:end]):
+            edits.append((start, end, _blank(text[start:end])))
     for name, quoted, start, end in include_names(text):
         if name in _EMULATED or (name, quoted) in staged:
             continue
@@ -396,11 +431,7 @@ def _rewrite(
         edits.append((start, end, _blank(text[start:end])))
     if fp64:
         for token in lex(text):
-            if (
-                token.kind is Kind.NUMBER
-                and _FLOAT_LITERAL.fullmatch(text, token.start, token.end)
-                and free(token.start, token.end)
-            ):
+            if token.kind is Kind.NUMBER and _FLOAT_LITERAL.fullmatch(text, token.start, token.end):
                 edits.append((token.start, token.end, f"double({text[token.start : token.end]})"))
             elif token.kind is Kind.DIRECTIVE and re.match(r"\s*#\s*define\b", text[token.start : token.end]):
                 new = _FLOAT_LITERAL.sub(lambda m: f"double({m.group()})", text[token.start : token.end])

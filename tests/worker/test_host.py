@@ -617,3 +617,109 @@ def test_the_cache_is_made_once(tmp_path: Path, backend: HostBackend) -> None:
     before = sorted(tmp_path.rglob("*"))
     again = HostBackend(cxx=first.cxx, cache_dir=tmp_path)
     assert again.toolchain() == first and sorted(tmp_path.rglob("*")) == before
+
+
+SPELLINGS = """
+#include <cmath>
+#include <cstdio>
+#include FILE_OF_SECRETS
+#pragma GCC optimize("fast-math")
+using namespace std;
+#define N 4
+#define CONST_MEMORY __constant__
+CONST_MEMORY float hidden[2] = {1.5f, 2.5f};
+static constexpr __device__ int three = 3;
+__device__ constexpr float pi_table[] = {3.0f, 1.0f};
+struct Point { float x, y; };
+struct Options { int scale; float shift; };
+namespace deep { namespace er {
+template <typename T> struct Tile {
+    T* data;
+    __device__ explicit Tile(T* p) : data(p) {}
+    __device__ T& operator()(int i) { return data[i]; }
+    __device__ T get(int i) const { return data[i]; }
+};
+template <class T> __device__ __noinline__ T twice(T v) { return v + v; }
+__device__ __host__ inline float clampf(float v) { return min(max(v, 0.0f), 1.0f); }
+extern "C" __global__ void __launch_bounds__(N * 8, 2) plain(float* out) { out[threadIdx.x] = hidden[1] + three + pi_table[0]; }
+template <typename T = float, int K = 2, bool Flag = false>
+static __global__ void spelled(T* __restrict__ out, const Point* points, Options options, bool flag, unsigned char c) {
+    static __shared__ __align__(16) T first[N * 8], second[N][N + 1];
+    extern __shared__ __align__(sizeof(T)) unsigned char raw[];
+    T* dynamic = reinterpret_cast<T*>(raw);
+    Tile<T> tile(first);
+    auto add = [&](T a, T b) { return a + b; };
+    int i = threadIdx.x;
+    tile(i) = twice<T>(points[i].x) + clampf(points[i].y);
+    second[i & 3][i >> 3] = 1;
+    dynamic[i] = T(options.scale);
+    __syncthreads();
+    if (Flag) { out[i] = 0; return; }
+    out[i] = add(tile.get(i ^ 1), second[0][0]) * K + dynamic[0] * options.shift + (flag ? c : 0);
+}
+} }
+"""
+
+
+def test_the_many_ways_to_write_cuda(backend: HostBackend) -> None:
+    points = floats(32, 2)
+    options = np.frombuffer(np.int32(3).tobytes() + np.float32(0.5).tobytes(), np.uint8)
+    one = launch(
+        1, 32,
+        dict(out=poisoned(32), points=points.ravel(), options=np.int64(0), flag=np.bool_(True), c=np.uint8(200)),
+        ["out"], {"points": 8}, smem_bytes=128,
+    )  # fmt: skip
+    arguments = tuple(ScalarArgument("options", options.tobytes()) if a.name == "options" else a for a in one.arguments)
+    one = Launch(one.grid, one.block, one.smem_bytes, arguments)
+    result = run(backend, SPELLINGS, one, "spelled", template={"T": "float", "K": "2"})
+    assert isinstance(result, Ran), result
+    tile = 2 * points[:, 0] + np.clip(points[:, 1], 0, 1)
+    np.testing.assert_allclose(result.outputs["out"], (tile[np.arange(32) ^ 1] + 1) * 2 + 1.5 + 200, rtol=1e-6)
+    result = run(backend, SPELLINGS, launch(3, 32, dict(out=poisoned(32)), ["out"]), "plain")
+    assert isinstance(result, Ran) and (result.outputs["out"] == 8.5).all(), result
+
+
+def test_a_namespace_scope_dynamic_array_and_a_misaligned_vector(backend: HostBackend) -> None:
+    text = """extern __shared__ float pool[];
+__global__ void k(float* x, int at) {
+    pool[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    reinterpret_cast<float2*>(x + at)[threadIdx.x / 2] = make_float2(pool[0], pool[1]);
+}"""
+    good = run(backend, text, launch(1, 8, dict(x=poisoned(8), at=np.int32(0)), ["x"], smem_bytes=32))
+    assert isinstance(good, Ran) and good.outputs["x"].tolist() == [0, 1] * 4, good
+    bad = run(backend, text, launch(1, 4, dict(x=poisoned(8), at=np.int32(1)), ["x"], smem_bytes=32))
+    assert isinstance(bad, Faulted) and "misaligned" in bad.where and "line 5" in bad.where, bad
+
+
+def test_a_template_reference_function(backend: HostBackend) -> None:
+    text = """template <typename T> void twice_cpu(const T* x, T* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[i] + x[i]; }
+template <typename T> __global__ void twice(const T* x, T* y, int n) { y[threadIdx.x] = 2 * x[threadIdx.x]; }"""
+    one = launch(1, 8, dict(x=np.arange(8.0), y=np.zeros(8), n=np.int32(8)), ["y"])
+    for name in ("twice_cpu", "twice_cpu<double>"):
+        result = run(backend, text, one, template={"T": "double"}, function=name, compiled=None)
+        assert isinstance(result, Ran) and result.outputs["y"].tolist() == [2.0 * i for i in range(8)], result
+
+
+def test_other_kernels_of_the_file_do_not_matter(backend: HostBackend) -> None:
+    text = """#include <mma.h>
+using namespace nvcuda_is_not_here_either_but_unused;
+""".replace("using namespace nvcuda_is_not_here_either_but_unused;\n", "")
+    text += """__device__ unsigned lane() { unsigned r; asm("mov.u32 %0, %%laneid;" : "=r"(r)); return r; }
+template <typename T> __global__ void other(T* x) { x[lane()] = undefined_here; }
+__global__ void fine(float* x) { x[threadIdx.x] = 1.0f; }
+"""
+    result = run(backend, text, launch(1, 4, dict(x=poisoned(4)), ["x"]), "fine")
+    assert isinstance(result, Ran) and (result.outputs["x"] == 1).all(), result
+    assert run(
+        backend, text, launch(1, 4, dict(x=poisoned(4)), ["x"]), "other", template={"T": "float"}
+    ) == NotSupported("inline PTX is not supported on the host")
+
+
+def test_a_long_file_is_read_quickly(backend: HostBackend) -> None:
+    text = "".join(f"__device__ int f{i}(int x) {{ return x + {i}; }}\n" for i in range(5_000))
+    text += "__global__ void k(int* x) { x[threadIdx.x] = f7(1); }\n"
+    started = time.process_time()
+    result = run(backend, text, launch(1, 4, dict(x=np.zeros(4, np.int32)), ["x"]))
+    assert isinstance(result, Ran) and (result.outputs["x"] == 8).all(), result
+    assert time.process_time() - started < 5

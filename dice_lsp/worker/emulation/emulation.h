@@ -43,6 +43,9 @@
 // section, constants another one, because GCC does not mix the two.
 #define DICE_EMU_DEVICE_VARIABLE __attribute__((section("dice_device"), used))
 #define DICE_EMU_DEVICE_CONSTANT __attribute__((section("dice_constant"), used))
+// For qualifiers that a macro of the text hides from the rewriting.
+#define __constant__ DICE_EMU_DEVICE_VARIABLE
+#define __managed__ DICE_EMU_DEVICE_VARIABLE
 #define DICE_EMU_REGISTER __attribute__((visibility("hidden"), section("dice_registers")))
 
 #define DICE_EMU_INLINE inline __attribute__((always_inline))

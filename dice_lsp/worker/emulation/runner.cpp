@@ -618,7 +618,10 @@ void watch(char* begin, size_t size, int argument, size_t itemsize) {
     size_t words = size / 4 + 2, bytes = words * sizeof(Mark) * (argument == -1 ? 2 : 1);
     if (size == 0) return;
     void* marks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (marks == MAP_FAILED) return;
+    if (marks == MAP_FAILED) {
+        accesses_left = 0;
+        return;
+    }
     r = Region{begin, size, static_cast<Mark*>(marks), argument == -1 ? static_cast<Mark*>(marks) + words : nullptr, argument, itemsize};
     ++region_count;
 }
@@ -957,12 +960,12 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
         }
     }
 
+    accesses_left = watched_accesses;
     for (int i = 0; i < buffer_count; ++i)
         if (buffers[i].writable) watch(buffers[i].data, buffers[i].size, buffers[i].argument, buffers[i].itemsize);
     watch(m.shared_begin, static_cast<size_t>(m.shared_end - m.shared_begin), -1, 1);
     watch(dynamic_shared.data, dynamic_shared.size, -1, 1);
     watch(m.device_begin, static_cast<size_t>(m.device_end - m.device_begin), -2, 1);
-    accesses_left = watched_accesses;
     block_serial = 0;
     watching = region_count > 0;
     watched = "all";
