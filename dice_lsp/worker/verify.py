@@ -310,10 +310,22 @@ class _Judge:
         if isinstance(result, NotSupported):
             return Unverified(result.reason)
         assert isinstance(result, Faulted)
-        if result.hazard == "out_of_bounds" and (doubt := self._doubtful(t, launch, result, prepared)) is not None:
-            return doubt
         hazard = {"mutated": "mutated_input"}.get(result.hazard, result.hazard)
+        if hazard == "mutated_input":
+            return self._mutated(result.where, t)
+        if hazard == "out_of_bounds" and (doubt := self._doubtful(t, launch, result, prepared)) is not None:
+            return doubt
         return Unsafe(hazard if hazard in _HAZARDS else "fault", result.where, t.bound.label)
+
+    def _mutated(self, where: str, t: _Try) -> Verdict:
+        name = where.split("[")[0].strip()
+        parameter = next((p for p in self.job.kernel.parameters if p.name == name), None)
+        buffer = t.bound.buffers.get(name)
+        if parameter is not None and not parameter.const and buffer is not None and buffer.spec.origin in _GUESSED:
+            return Unverified(
+                f"`{name}` was taken for an input, but is written: write `out {name}[...]` in a //dice: line"
+            )
+        return Unsafe("mutated_input", where, t.bound.label)
 
     def _doubtful(self, t: _Try, launch: Launch, result: Faulted, prepared: Prepared) -> Verdict | None:
         """An access out of bounds may be the spec's fault: a guessed size, or an index array with guessed values."""

@@ -8,7 +8,19 @@ import attrs
 import numpy as np
 import pytest
 
-from dice_lsp.records import Cheating, Compiled, JudgeJob, LaunchSpec, Unsafe, Unverified, Verdict, Verified, Wrong
+from dice_lsp.records import (
+    Cheating,
+    Compiled,
+    JudgeJob,
+    LaunchSpec,
+    Origin,
+    Role,
+    Unsafe,
+    Unverified,
+    Verdict,
+    Verified,
+    Wrong,
+)
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker.compile import Compiler
@@ -151,6 +163,22 @@ def test_a_bad_reference_is_never_the_kernels_fault(judged: Callable[..., Verdic
     assert not verdict.reason.endswith(".") and "\n" not in verdict.reason
 
 
+@pytest.mark.parametrize("half", ["", "int i = ;", "if (i < n) { z[i] = ", "for (;;) {{{ "])
+def test_half_a_kernel_does_not_hide_its_reference(compiler: Compiler, host: HostBackend, half: str) -> None:
+    function, kernel = add().split("//dice", 1)
+    text = f"//dice{kernel}{function}"
+    model = parse(text)
+    spec = launch_spec(text, model.kernels[0], model)
+    verdict = by_hand(text, spec, compiler, host, before=text.replace(RIGHT, half))
+    assert isinstance(verdict, Verified) and verdict.reference == "add_cpu"
+
+
+def test_a_guessed_reference_gives_way_to_the_accepted_kernel(judged: Callable[..., Verdict]) -> None:
+    accepted = GUESSED.replace("z[i] = x[i] + 1.0f; }", "z[i] = x[i] + undeclared; }", 1)
+    verdict = judged(accepted.replace("z[i] = x[i] + 1.0f;", "z[i] = 1.0f + x[i];"), accepted)
+    assert isinstance(verdict, Verified) and verdict.reference == "accepted kernel"
+
+
 def test_an_index_array_of_unknown_range_is_told(judged: Callable[..., Verdict]) -> None:
     text = """
 //dice: n = 1M | 1000; in table[64], idx[n]; out y[n]; launch <<<cdiv(n, 256), 256>>>; ref torch: table[idx]
@@ -215,7 +243,14 @@ def test_a_guessed_size_is_never_the_kernels_fault(
         assert isinstance(verdict, expected), verdict
 
 
-def by_hand(text: str, spec: LaunchSpec, compiler: Compiler, host: HostBackend, baseline: str | None = None) -> Verdict:
+def by_hand(
+    text: str,
+    spec: LaunchSpec,
+    compiler: Compiler,
+    host: HostBackend,
+    baseline: str | None = None,
+    before: str | None = None,
+) -> Verdict:
     from dice_lsp.worker.compile import CompileJob
 
     def source(of: str) -> Source:
@@ -226,8 +261,17 @@ def by_hand(text: str, spec: LaunchSpec, compiler: Compiler, host: HostBackend, 
         return Source(compiler.program(job).device_text, "/nowhere/text.cu", kernel, {}, build)
 
     mine = source(text)
-    job = JudgeJob(text, "/nowhere/text.cu", mine.kernel, spec, baseline_text=baseline)
+    job = JudgeJob(text, "/nowhere/text.cu", mine.kernel, spec, baseline_text=before or baseline)
     return verify(job, mine, host, host, baseline_source=None if baseline is None else source(baseline))
+
+
+def test_a_guessed_input_that_is_written_is_told(compiler: Compiler, host: HostBackend) -> None:
+    model = parse(GUESSED)
+    spec = launch_spec(GUESSED, model.kernels[0], model)
+    for origin, expected in ((Origin.INFERRED, Unverified), (Origin.DIRECTIVE, Unsafe)):
+        buffers = tuple(attrs.evolve(b, role=Role.IN, origin=origin) for b in spec.buffers)
+        verdict = by_hand(GUESSED, attrs.evolve(spec, buffers=buffers, reference=None), compiler, host)
+        assert isinstance(verdict, expected) and "z" in str(verdict), verdict
 
 
 class Stop(Exception):
@@ -293,6 +337,16 @@ def test_all_runs_go_to_the_back_end_in_one_call(host: HostBackend) -> None:
     assert (
         verdict.device == "GPU of the test" and "determinism" in verdict.checks and "block_order" not in verdict.checks
     )
+
+
+def test_the_benchmarks_size_is_compared_too_where_there_is_a_gpu(host: HostBackend) -> None:
+    def wrong_when_large(number: int, launch: Launch, z: np.ndarray) -> np.ndarray:
+        z[-1] += z.size > 1 << 21
+        return z
+
+    text = add(ref="ref torch: x + y").replace("1M | 1000", "3M")
+    verdict = on_adder(Adder(wrong_when_large), host, text)
+    assert isinstance(verdict, Wrong) and verdict.case == "n=3145728" and verdict.wrong_elements == 1
 
 
 def test_results_kept_from_an_earlier_launch_are_cheating(host: HostBackend) -> None:
