@@ -99,29 +99,39 @@ async def test_close_leaves_no_process(folder):
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize(
-    "settings, decode, sentence",
-    [
-        (
-            {"model": "nobody/nothing"},
-            {},
-            "nobody/nothing is not on this machine: run `dice-lsp model pull nobody/nothing`",
-        ),
-        ({"model": "no such thing"}, {}, "there is no checkpoint 'no such thing': `dice-lsp model list` shows"),
-        ({"model_device": "tpu"}, {}, "the model device 'tpu' is unknown: use auto, cpu, cuda or cuda:N"),
-        ({}, {"block_size": 5}, "block size 5 is not one that .* was trained with: choose from 4, 8, 16"),
-        ({}, {"strategy": "best"}, "strategy 'best' is unknown: choose one of sequential"),
-        ({}, {"max_new_tokens": 8190}, "8190 new tokens leave no room for a prompt"),
-    ],
-)
-async def test_what_a_user_can_mend_is_said(folder, settings, decode, sentence):
-    client = DiffusionClient(Settings(**{"model": str(folder), "model_device": "cpu", **settings}))
-    try:
+REFUSALS = [
+    (
+        {"model": "nobody/nothing"},
+        {},
+        "nobody/nothing is not on this machine: run `dice-lsp model pull nobody/nothing`",
+    ),
+    ({"model": "no such thing"}, {}, "there is no checkpoint 'no such thing': `dice-lsp model list` shows"),
+    ({"model_device": "tpu"}, {}, "the model device 'tpu' is unknown: use auto, cpu, cuda or cuda:N"),
+    ({}, {"block_size": 5}, "block size 5 is not one that .* was trained with: choose from 4, 8, 16"),
+    ({}, {"strategy": "best"}, "strategy 'best' is unknown: choose one of sequential"),
+    ({}, {"max_new_tokens": 8190}, "8190 new tokens leave no room for a prompt"),
+]
+
+
+async def test_what_a_user_can_mend_is_said(client):
+    settings = client.settings
+    for changes, decode, sentence in REFUSALS:
+        client.settings = attrs.evolve(settings, **changes)
         with pytest.raises(FillUnavailable, match=sentence) as caught:
             await client.fill(saxpy_request(), DecodeSettings(**decode))
         assert "\n" not in str(caught.value) and not str(caught.value).endswith(".")
-    finally:
-        await client.close()
+    client.settings = settings
+    assert (await client.fill(saxpy_request(candidates=1)))[0]
+
+
+async def test_a_gpu_that_is_not_there_falls_back_with_a_word(client):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    client.settings = attrs.evolve(client.settings, model_device="cuda")
+    info = await client.start()
+    assert info.device == "cpu" and "no CUDA device can be used by torch" in info.message
 
 
 async def test_dice_layout_over_the_pipes(tmp_path):
@@ -137,19 +147,6 @@ async def test_dice_layout_over_the_pipes(tmp_path):
         template.write_text("$prefix $nonsense")
         with pytest.raises(FillUnavailable, match=r"unknown placeholder \$nonsense"):
             await client.fill(saxpy_request())
-    finally:
-        await client.close()
-
-
-async def test_a_gpu_that_is_not_there_falls_back_with_a_word(folder):
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    client = DiffusionClient(Settings(model=str(folder), model_device="cuda"))
-    try:
-        info = await client.start()
-        assert info.device == "cpu" and "no CUDA device can be used by torch" in info.message
     finally:
         await client.close()
 
