@@ -797,7 +797,7 @@ class _SiteReader:
             for place, factor in enumerate(factors):
                 try:
                     if evaluate(factor, {}) == width:
-                        rest = factors[:place] + factors[place + 1 :]
+                        rest = [_CAST.sub("", other) for other in factors[:place] + factors[place + 1 :]]
                         return " * ".join(rest) if rest else "1"
                 except ExpressionError:
                     continue
@@ -859,13 +859,14 @@ class _SiteReader:
             actual = [inner[a:b].strip() for a, b in split_top_level(inner)]
             if end < 0 or len(actual) != len(parameters):
                 break
-            values = dict(zip(parameters, actual, strict=True))
+            values = {p: a if re.fullmatch(r"\w+", a) else f"({a})" for p, a in zip(parameters, actual, strict=True)}
             written = "".join(
-                f"({values[piece]})" if token.kind is Kind.NAME and piece in values else piece
+                values[piece] if token.kind is Kind.NAME and piece in values else piece
                 for token in lex(body)
                 for piece in [body[token.start : token.end]]
             )
-            text = f"{text[: match.start()]}({written}){text[end + 1 :]}"
+            written = written if written.startswith("(") and _encloses(written) else f"({written})"
+            text = f"{text[: match.start()]}{written}{text[end + 1 :]}"
         return text
 
 

@@ -171,6 +171,13 @@ def slice_together(texts: Sequence[str], keep_functions: Sequence[str] = ()) -> 
     )  # fmt: skip
 
 
+def includes_of(text: str) -> tuple[Include, ...]:
+    """The includes of a text that a slice may keep, before anything is decided: those outside of host functions."""
+    outline = _outline(text, _device_macros([_macros_of(text)]))
+    spans = [(item.start, item.end) for item in outline.items if item.kind is _Kind.FUNCTION]
+    return tuple(i for i in outline.includes if not any(start <= i.start < end for start, end in spans))
+
+
 def kernel_slice_key(
     slice_text: str, kernel: Kernel, kernels: Sequence[Kernel] | None = None, headers: Mapping[str, str] | None = None
 ) -> str:

@@ -46,27 +46,41 @@ def test_everything_at_once():
     )
     assert dims(directive) == {"n": (16 << 20, 1000003), "k": (3, 3)}
     assert buffers(directive) == [
-        ("in", "x", ("n",), "normal"), ("in", "y", ("n", "2"), "int(0,n)"), ("out", "z", ("n",), "normal"), ("tmp", "scratch", ("k",), "zeros"),
-    ]  # fmt: skip
+        ("in", "x", ("n",), "normal"),
+        ("in", "y", ("n", "2"), "int(0,n)"),
+        ("out", "z", ("n",), "normal"),
+        ("tmp", "scratch", ("k",), "zeros"),
+    ]
     assert (directive.grid, directive.block, directive.smem_bytes) == (
-        ("cdiv(n, BLOCK)", "2", "1"), ("TILE", "TILE", "1"), "4 * TILE",
-    )  # fmt: skip
+        ("cdiv(n, BLOCK)", "2", "1"),
+        ("TILE", "TILE", "1"),
+        "4 * TILE",
+    )
     assert (directive.template, directive.scalars) == ({"T": "float", "N": "4"}, {"a": "2.5f"})
     assert directive.reference == Reference("function", "saxpy_cpu", "directive")
     assert directive.tolerances == (Tolerance("", rtol=1e-5), Tolerance("z", rtol=1e-4, atol=1e-6))
     assert (directive.bytes, directive.flops, directive.peak, directive.cache, directive.skip, directive.run) == (
-        "12 * n", "2*n", "mem", "hot", True, "./a.out 3",
-    )  # fmt: skip
+        "12 * n",
+        "2*n",
+        "mem",
+        "hot",
+        True,
+        "./a.out 3",
+    )
 
 
 @pytest.mark.parametrize(
     ("clause", "expected"),
     [
-        ("n = 4 | 2, k = 3 | 5 | 7", {"n": (4, 2, 2), "k": (3, 5, 7)}), ("n = BLOCK * TILE", {"n": (4096,)}),
-        ("n = 2 * k | k, k = 3 | 4", {"n": (6, 4), "k": (3, 4)}), ("n = (1 | 2) | 8", {"n": (3, 8)}), ("n=64K|1", {"n": (65536, 1)}),
-        ("n = N * 2; with N = 8", {"n": (16,)}), ("n = 0", {"n": (0,)}),
+        ("n = 4 | 2, k = 3 | 5 | 7", {"n": (4, 2, 2), "k": (3, 5, 7)}),
+        ("n = BLOCK * TILE", {"n": (4096,)}),
+        ("n = 2 * k | k, k = 3 | 4", {"n": (6, 4), "k": (3, 4)}),
+        ("n = (1 | 2) | 8", {"n": (3, 8)}),
+        ("n=64K|1", {"n": (65536, 1)}),
+        ("n = N * 2; with N = 8", {"n": (16,)}),
+        ("n = 0", {"n": (0,)}),
     ],
-)  # fmt: skip
+)
 def test_dims(clause, expected):
     assert dims(good(f"//dice: {clause}")) == expected
 
@@ -74,12 +88,16 @@ def test_dims(clause, expected):
 @pytest.mark.parametrize(
     ("clause", "expected"),
     [
-        ("in x[n]: uniform(-1, 1.5)", ("in", "x", ("n",), "uniform(-1,1.5)")), ("io z[n]: zeros", ("io", "z", ("n",), "zeros")),
-        ("in x[n]: perm(n)", ("in", "x", ("n",), "perm(n)")), ("in x[1]: iota", ("in", "x", ("1",), "iota")),
-        ('in x[n]: file("a b.npy")', ("in", "x", ("n",), 'file("a b.npy")')), ("out z[n + 1, min(n, 3), 2]", ("out", "z", ("n + 1", "min(n, 3)", "2"), "normal")),
-        ("in x[n]: sorted", ("in", "x", ("n",), "sorted")), ("in x[n] : ones", ("in", "x", ("n",), "ones")),
+        ("in x[n]: uniform(-1, 1.5)", ("in", "x", ("n",), "uniform(-1,1.5)")),
+        ("io z[n]: zeros", ("io", "z", ("n",), "zeros")),
+        ("in x[n]: perm(n)", ("in", "x", ("n",), "perm(n)")),
+        ("in x[1]: iota", ("in", "x", ("1",), "iota")),
+        ('in x[n]: file("a b.npy")', ("in", "x", ("n",), 'file("a b.npy")')),
+        ("out z[n + 1, min(n, 3), 2]", ("out", "z", ("n + 1", "min(n, 3)", "2"), "normal")),
+        ("in x[n]: sorted", ("in", "x", ("n",), "sorted")),
+        ("in x[n] : ones", ("in", "x", ("n",), "ones")),
     ],
-)  # fmt: skip
+)
 def test_buffers(clause, expected):
     assert buffers(good(f"//dice: {clause}")) == [expected]
 
@@ -87,12 +105,15 @@ def test_buffers(clause, expected):
 @pytest.mark.parametrize(
     ("clause", "via", "text"),
     [
-        ("ref saxpy_cpu", "function", "saxpy_cpu"), ("ref accepted", "kernel", ""), ("ref torch: a * x + y", "torch", "a * x + y"),
+        ("ref saxpy_cpu", "function", "saxpy_cpu"),
+        ("ref accepted", "kernel", ""),
+        ("ref torch: a * x + y", "torch", "a * x + y"),
         ("ref torch: torch.softmax(x.view(n, -1), dim=1)[:, 0]", "torch", "torch.softmax(x.view(n, -1), dim=1)[:, 0]"),
         ("ref torch: torch.where(x > 0, x, 'no') # ;", "torch", "torch.where(x > 0, x, 'no') #"),
-        ("ref py: refs/a.py:saxpy", "python", "refs/a.py:saxpy"), ("ref captured run.npz", "captured", "run.npz"),
+        ("ref py: refs/a.py:saxpy", "python", "refs/a.py:saxpy"),
+        ("ref captured run.npz", "captured", "run.npz"),
     ],
-)  # fmt: skip
+)
 def test_references(clause, via, text):
     reference = good(f"//dice: {clause}").reference
     assert (reference.via, reference.text) == (via, text)
@@ -101,11 +122,15 @@ def test_references(clause, via, text):
 @pytest.mark.parametrize(
     ("clause", "expected"),
     [
-        ("exact", Tolerance("", exact=True)), ("tol exact", Tolerance("", exact=True)), ("tol z exact", Tolerance("z", exact=True)),
-        ("tol ulp 2", Tolerance("", ulp=2)), ("tol z ulp 0", Tolerance("z", ulp=0)), ("tol 1e-3f 0", Tolerance("", rtol=1e-3, atol=0.0)),
+        ("exact", Tolerance("", exact=True)),
+        ("tol exact", Tolerance("", exact=True)),
+        ("tol z exact", Tolerance("z", exact=True)),
+        ("tol ulp 2", Tolerance("", ulp=2)),
+        ("tol z ulp 0", Tolerance("z", ulp=0)),
+        ("tol 1e-3f 0", Tolerance("", rtol=1e-3, atol=0.0)),
         ("tol rtol=1e-3 atol=.5", Tolerance("", rtol=1e-3, atol=0.5)),
     ],
-)  # fmt: skip
+)
 def test_tolerances(clause, expected):
     assert good(f"//dice: {clause}").tolerances == (expected,)
 
@@ -119,23 +144,50 @@ def test_empty_clauses_comments_and_crlf_are_fine():
 @pytest.mark.parametrize(
     ("clause", "place", "message", "fix"),
     [
-        ("ot z[n]", "ot", "unknown word `ot`: did you mean `out`?", "out"), ("lunch <<<1, 2>>>", "lunch", "unknown word `lunch`", "launch"),
-        ("in xx[n]", "xx", "unknown buffer `xx`: did you mean `x`?", "x"), ("in n[3]", "n", "unknown buffer `n`", None),
-        ("in x", "x", "expected `[`", None), ("in x[n", "n", "expected `]`", None), ("in x[]", "]", "expected an expression", None),
-        ("out x[n]", "x", "pointer to const", None), ("in x[n], x[n]", "x", "given twice", None), ("in x[n]: normale", "normale", "unknown initialiser", "normal"),
-        ("in x[n]: int(3)", "int", "takes 2 arguments, not 1", None), ("in x[n]: zeros(3)", "zeros", "takes 0 arguments", None),
-        ("in x[n]: uniform(a, b)", "a", "not a number", None), ("in x[m]", "m", "`m` has no known value", None), ("in x[nn]", "nn", "did you mean `n`?", "n"),
-        ("n = ", "=", "expected an expression", None), ("n = m", "m", "`m` has no known value", None), ("n = 3, n = 4", "n", "given twice", None),
-        ("n = 1 / 0", "1 / 0", "division by zero", None), ("n = 2.5", "2.5", "floating-point", None), ("n = -1", "-1", "negative", None),
-        ("m = 3", "m", "nothing uses it", None), ("skp = 3", "skp", "did you mean `skip`?", "skip"), ("n = k, k = n", "k", "depends on itself", None), ("launch 1, 2", "1", "expected `<<<`", None),
-        ("launch <<<1>>>", ">>>", "expected `,`", None), ("launch <<<1, 2", "2", "expected `>>>`", None), ("launch <<<q, 2>>>", "q", "`q` has no known value", None),
-        ("launch <<<{1, 2, 3, 4}, 2>>>", "}", "at most 3", None), ("with Q = 3", "Q", "unknown template parameter", None),
-        ("set x = 3", "x", "unknown scalar parameter", None), ("set k = 2.5", "2.5", "integer is needed", None), ("ref saxpy", "saxpy", "did you mean `saxpy_cpu`?", "saxpy_cpu"),
-        ("ref", "ref", "expected a function", None), ("ref py: a.py", "a.py", "py:FILE:FUNCTION", None), ("tol", "tol", "expected a tolerance", None),
-        ("tol x 1e-3", "x", "unknown output", None), ("tol ulp x", "x", "whole number", None), ("peak fast", "fast", "unknown peak", None),
-        ("hot cold", "cold", "unexpected `cold`", None), ("= 3", "=", "unknown word `=`", None), ("exactly", "exactly", "unknown word", "exact"),
+        ("ot z[n]", "ot", "unknown word `ot`: did you mean `out`?", "out"),
+        ("lunch <<<1, 2>>>", "lunch", "unknown word `lunch`", "launch"),
+        ("in xx[n]", "xx", "unknown buffer `xx`: did you mean `x`?", "x"),
+        ("in n[3]", "n", "unknown buffer `n`", None),
+        ("in x", "x", "expected `[`", None),
+        ("in x[n", "n", "expected `]`", None),
+        ("in x[]", "]", "expected an expression", None),
+        ("out x[n]", "x", "pointer to const", None),
+        ("in x[n], x[n]", "x", "given twice", None),
+        ("in x[n]: normale", "normale", "unknown initialiser", "normal"),
+        ("in x[n]: int(3)", "int", "takes 2 arguments, not 1", None),
+        ("in x[n]: zeros(3)", "zeros", "takes 0 arguments", None),
+        ("in x[n]: uniform(a, b)", "a", "not a number", None),
+        ("in x[m]", "m", "`m` has no known value", None),
+        ("in x[nn]", "nn", "did you mean `n`?", "n"),
+        ("n = ", "=", "expected an expression", None),
+        ("n = m", "m", "`m` has no known value", None),
+        ("n = 3, n = 4", "n", "given twice", None),
+        ("n = 1 / 0", "1 / 0", "division by zero", None),
+        ("n = 2.5", "2.5", "floating-point", None),
+        ("n = -1", "-1", "negative", None),
+        ("m = 3", "m", "nothing uses it", None),
+        ("skp = 3", "skp", "did you mean `skip`?", "skip"),
+        ("n = k, k = n", "k", "depends on itself", None),
+        ("launch 1, 2", "1", "expected `<<<`", None),
+        ("launch <<<1>>>", ">>>", "expected `,`", None),
+        ("launch <<<1, 2", "2", "expected `>>>`", None),
+        ("launch <<<q, 2>>>", "q", "`q` has no known value", None),
+        ("launch <<<{1, 2, 3, 4}, 2>>>", "}", "at most 3", None),
+        ("with Q = 3", "Q", "unknown template parameter", None),
+        ("set x = 3", "x", "unknown scalar parameter", None),
+        ("set k = 2.5", "2.5", "integer is needed", None),
+        ("ref saxpy", "saxpy", "did you mean `saxpy_cpu`?", "saxpy_cpu"),
+        ("ref", "ref", "expected a function", None),
+        ("ref py: a.py", "a.py", "py:FILE:FUNCTION", None),
+        ("tol", "tol", "expected a tolerance", None),
+        ("tol x 1e-3", "x", "unknown output", None),
+        ("tol ulp x", "x", "whole number", None),
+        ("peak fast", "fast", "unknown peak", None),
+        ("hot cold", "cold", "unexpected `cold`", None),
+        ("= 3", "=", "unknown word `=`", None),
+        ("exactly", "exactly", "unknown word", "exact"),
     ],
-)  # fmt: skip
+)
 def test_problems_have_a_place_and_a_fix(clause, place, message, fix):
     _, problems = read(f"//dice: {clause}")
     assert [p for p in problems if p[0] == place and message in p[1] and p[2] == fix], problems
@@ -158,7 +210,10 @@ def ranges(text, name="k"):
     [
         ("//dice: a\n__global__ void k() {}", ["//dice: a"]),
         ("//dice: a\n// note\n//dice: b\n\n__global__ void k() {}", ["//dice: a", "//dice: b"]),
-        ("//dice: a\ntemplate <int N>\n//dice: b\n__global__ void k(int n /* x */) //dice: c\n{ //dice: no\n}", ["//dice: a", "//dice: b", "//dice: c"]),
+        (
+            "//dice: a\ntemplate <int N>\n//dice: b\n__global__ void k(int n /* x */) //dice: c\n{ //dice: no\n}",
+            ["//dice: a", "//dice: b", "//dice: c"],
+        ),
         ("__global__ void k(); //dice: a\n//dice: b\n\nint x;\n__global__ void k() {}", ["//dice: a", "//dice: b"]),
         ("//dice: a\n__global__ void k();\n__global__ void k() {}", ["//dice: a"]),
         ("__global__ void k();\n//dice: j\n__global__ void j() {}\n__global__ void k() {}", []),
@@ -170,7 +225,7 @@ def ranges(text, name="k"):
         ("//dice: a\r\n__global__ void k() {}", ["//dice: a"]),
         ("    //dice: a\n    __global__ void k() {}", ["//dice: a"]),
     ],
-)  # fmt: skip
+)
 def test_where_directives_are_read(text, expected):
     assert ranges(text) == expected
 

@@ -14,13 +14,24 @@ def flags(*given, command=()):
     ("given", "expected", "folders"),
     [
         (["-DN=3", "-D", "M", "--define-macro=Q=f(x)", "-U N"], ("-DN=3", "-DM", "-DQ=f(x)", "-UN"), ()),
-        (["-Iinc", "-I", "/abs", "--include-path=../up", "-isystem", "/sys"], (), ("/src/a/inc", "/abs", "/src/a/../up", "/sys")),
-        (["-std=c++17", "--std", "c++20"], ("-std=c++20",), ()), (["--use_fast_math", "-use_fast_math"], ("--use_fast_math",), ()),
-        (["-maxrregcount", "32", "-lineinfo", "-arch=sm_90a", "--gpu-architecture=compute_80"], ("-maxrregcount=32", "-lineinfo", "-arch=compute_80"), ()),
-        (["-ftz=true", "--fmad=false", "-prec-div=true"], ("-ftz=true", "-fmad=false", "-prec-div=true"), ()), (["-rdc=true", "-G"], ("-rdc=true", "-G"), ()),
-        (["--extended-lambda", "--expt-relaxed-constexpr"], ("--extended-lambda", "--expt-relaxed-constexpr"), ()), ([], (), ()),
+        (
+            ["-Iinc", "-I", "/abs", "--include-path=../up", "-isystem", "/sys"],
+            (),
+            ("/src/a/inc", "/abs", "/src/a/../up", "/sys"),
+        ),
+        (["-std=c++17", "--std", "c++20"], ("-std=c++20",), ()),
+        (["--use_fast_math", "-use_fast_math"], ("--use_fast_math",), ()),
+        (
+            ["-maxrregcount", "32", "-lineinfo", "-arch=sm_90a", "--gpu-architecture=compute_80"],
+            ("-maxrregcount=32", "-lineinfo", "-arch=compute_80"),
+            (),
+        ),
+        (["-ftz=true", "--fmad=false", "-prec-div=true"], ("-ftz=true", "-fmad=false", "-prec-div=true"), ()),
+        (["-rdc=true", "-G"], ("-rdc=true", "-G"), ()),
+        (["--extended-lambda", "--expt-relaxed-constexpr"], ("--extended-lambda", "--expt-relaxed-constexpr"), ()),
+        ([], (), ()),
     ],
-)  # fmt: skip
+)
 def test_allowed_flags(given, expected, folders):
     found = flags(*given)
     assert (found.flags, found.include_dirs, found.complaints) == (expected, folders, ())
@@ -28,9 +39,28 @@ def test_allowed_flags(given, expected, folders):
 
 @pytest.mark.parametrize(
     "flag",
-    ["-o", "-Xcompiler=-fplugin=x.so", "--pre-include=x", "-ccbin=/tmp/x", "--options-file=x", "@x", "-keep-dir", "--run", "-L/x", "-lfoo", "-std=c++99",
-     "-maxrregcount=9999", "-arch=sm_", "-D3=4", "-U a b", "-ftz=maybe", "-DN=1\n#include <x>", "; rm -rf ~", ""],
-)  # fmt: skip
+    [
+        "-o",
+        "-Xcompiler=-fplugin=x.so",
+        "--pre-include=x",
+        "-ccbin=/tmp/x",
+        "--options-file=x",
+        "@x",
+        "-keep-dir",
+        "--run",
+        "-L/x",
+        "-lfoo",
+        "-std=c++99",
+        "-maxrregcount=9999",
+        "-arch=sm_",
+        "-D3=4",
+        "-U a b",
+        "-ftz=maybe",
+        "-DN=1\n#include <x>",
+        "; rm -rf ~",
+        "",
+    ],
+)
 def test_other_flags_are_left_out_with_a_sentence(flag):
     found = flags("-DN=1", flag)
     assert found.flags == ("-DN=1",) and found.include_dirs == ()
@@ -38,7 +68,10 @@ def test_other_flags_are_left_out_with_a_sentence(flag):
 
 
 def test_a_compile_command_is_filtered_silently_and_the_settings_win():
-    command = "-c -Xcompiler -fPIE -O3 -I/usr/local/cuda/include -m64 -rdc=true -gencode arch=compute_86,code=sm_86 -o b/main.o -std=c++14".split()
+    command = (
+        "-c -Xcompiler -fPIE -O3 "
+        "-I/usr/local/cuda/include -m64 -rdc=true -gencode arch=compute_86,code=sm_86 -o b/main.o -std=c++14"
+    ).split()
     found = flags("-std=c++20", command=command)
     assert (found.flags, found.include_dirs, found.complaints) == (
         ("-rdc=true", "-std=c++20"),

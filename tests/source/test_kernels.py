@@ -31,7 +31,10 @@ def names(text):
         ('extern "C" {\n__global__ void k() {}\n}\n__global__ void j() {}', ["k", "j"]),
         ("template <typename T> __global__ void k(T* x) {}", ["k"]),
         ("template <int A, int B = (A > 2 ? 1 : 2)>\n__global__ void k(int* x) {}", ["k"]),
-        ("template <template <class> class V, class T = std::vector<std::vector<int>>>\n__global__ void k(V<T> x) {}", ["k"]),
+        (
+            "template <template <class> class V, class T = std::vector<std::vector<int>>>\n__global__ void k(V<T> x) {}",
+            ["k"],
+        ),
         ("template <> __global__ void k<float>(float* x) {}", ["k"]),
         ("__global__ void __launch_bounds__(256, 2) k() {}", ["k"]),
         ("__global__ __launch_bounds__(Traits<T>::N, 2) void k() {}", ["k"]),
@@ -46,14 +49,23 @@ def names(text):
         ("__global__ void k(int n);\n__global__ void k(int n) {}", ["k"]),
         ("__global__ void k(float4 a = {1, 2, 3, 4}, int n = f(3)) {}", ["k"]),
         ("struct S { int a; };\n__global__ void k(S s) {}", ["k"]),
-        ("struct __align__(16) S { float x[4]; __device__ float f() const { return x[0]; } };\n__global__ void k() {}", ["k"]),
+        (
+            "struct __align__(16) S { float x[4]; __device__ float f() const { return x[0]; } };\n__global__ void k() {}",
+            ["k"],
+        ),
         ("// __global__ void no() {}\n/* __global__ void no() {} */\n__global__ void k() {}", ["k"]),
         ('const char* s = "__global__ void no() {}";\n__global__ void k() {}', ["k"]),
         ('const char* s = R"(__global__ void no() {)";\n__global__ void k() {}', ["k"]),
         ("#define X __global__ void no() {}\n__global__ void k() {}", ["k"]),
         ("#if 0\n__global__ void no() {\n#endif\n__global__ void k() {}", ["k"]),
-        ("#ifdef A\n__global__ void k(float* x) {\n#else\n__global__ void k(double* x) {\n#endif\n x[0] = 1; }\n__global__ void j() {}", ["k", "j"]),
-        ("__global__ void k() {\n#ifdef A\n if (1) {\n#else\n if (2) {\n#endif\n }\n}\n__global__ void j() {}", ["k", "j"]),
+        (
+            "#ifdef A\n__global__ void k(float* x) {\n#else\n__global__ void k(double* x) {\n#endif\n x[0] = 1; }\n__global__ void j() {}",
+            ["k", "j"],
+        ),
+        (
+            "__global__ void k() {\n#ifdef A\n if (1) {\n#else\n if (2) {\n#endif\n }\n}\n__global__ void j() {}",
+            ["k", "j"],
+        ),
         ("__global__ void k() {\n#if A\n}\n#else\n f(); }\n#endif\n__global__ void j() {}", ["k", "j"]),
         ("__global__ void k() { char c = '{'; int n = 1'000; char d = '\\''; }\n__global__ void j() {}", ["k", "j"]),
         ("__global__ void k(\n    const float* x, // the input {\n    int n /* size ( */) {\n}", ["k"]),
@@ -68,7 +80,7 @@ def names(text):
         ("", []),
         ("void host() {}", []),
     ],
-)  # fmt: skip
+)
 def test_definitions_are_found(text, expected):
     assert names(text) == expected
 
@@ -77,7 +89,7 @@ def test_definitions_are_found(text, expected):
     ("text", "expected"),
     [
         ("__global__ void k(int n) {\n  if (n < 3) {\n\n__global__ void j() {}", ["k", "j"]),
-        ("__global__ void k(int n) {\n  x = \"open;\n}\n__global__ void j() {}", ["k", "j"]),
+        ('__global__ void k(int n) {\n  x = "open;\n}\n__global__ void j() {}', ["k", "j"]),
         ("void host() {\n  foo(;\n\n//dice: n = 3\ntemplate <int N>\n__global__ void j() {}", ["j"]),
         ("int x = foo(\n__global__ void j() {}", ["j"]),
         ("__global__ void k(int n\n\n__global__ void j() {}", ["j"]),
@@ -93,7 +105,7 @@ def test_definitions_are_found(text, expected):
         ("__global__ {", []),
         ("template <typename T\n__global__ void j(T* x) {}\n__global__ void i() {}", ["i"]),
     ],
-)  # fmt: skip
+)
 def test_a_broken_part_does_not_lose_the_kernels_after_it(text, expected):
     assert [name for name in names(text) if name in expected] == expected
 
@@ -136,8 +148,11 @@ extern "C" __global__ void plain(unsigned long long* const p, float const* const
 """
     scale, plain = parse(text).kernels
     assert (scale.qualified_name, scale.line, scale.template, scale.template_spelling) == (
-        "ours::scale", 3, ("T", "BS"), "typename T, int BS = 256",
-    )  # fmt: skip
+        "ours::scale",
+        3,
+        ("T", "BS"),
+        "typename T, int BS = 256",
+    )
     assert scale.launch_bounds == "BS, Traits<T>::blocks" and not scale.extern_c and plain.extern_c
     assert [(p.name, p.spelling, p.element, p.pointer, p.const, p.indirections) for p in scale.parameters] == [
         ("x", "const T* __restrict__", "T", True, True, 1),
@@ -157,16 +172,31 @@ extern "C" __global__ void plain(unsigned long long* const p, float const* const
 @pytest.mark.parametrize(
     ("inner", "expected"),
     [
-        ("", []), ("void", []), (" ", []), ("int", [("", "int")]), ("unsigned n", [("n", "unsigned int")]),
-        ("const float *", [("", "float")]), ("T", [("", "T")]), ("T x", [("x", "T")]), ("std::size_t n", [("n", "size_t")]),
-        ("std::size_t", [("", "size_t")]), ("const int* __restrict__ const p", [("p", "int")]), ("float x[16][16]", [("x", "float")]),
+        ("", []),
+        ("void", []),
+        (" ", []),
+        ("int", [("", "int")]),
+        ("unsigned n", [("n", "unsigned int")]),
+        ("const float *", [("", "float")]),
+        ("T", [("", "T")]),
+        ("T x", [("x", "T")]),
+        ("std::size_t n", [("n", "size_t")]),
+        ("std::size_t", [("", "size_t")]),
+        ("const int* __restrict__ const p", [("p", "int")]),
+        ("float x[16][16]", [("x", "float")]),
         ("Vec<float, 4> v, Map<int, Map<int, int>> m", [("v", "Vec<float, 4>"), ("m", "Map<int, Map<int, int>>")]),
-        ("struct S s, enum E e", [("s", "S"), ("e", "E")]), ("float /* in */ *a, // first\n float *b", [("a", "float"), ("b", "float")]),
-        ("long long int n", [("n", "long long")]), ("int n = (1 < 2)", [("n", "int")]), ("void (*f)(int, int)", [("f", "void")]),
-        ("const __grid_constant__ Params p", [("p", "Params")]), ("__half2 *h", [("h", "__half2")]), ("bool flag", [("flag", "bool")]),
-        ("int n, ...", [("n", "int")]), ("typename A::type x", [("x", "A::type")]),
+        ("struct S s, enum E e", [("s", "S"), ("e", "E")]),
+        ("float /* in */ *a, // first\n float *b", [("a", "float"), ("b", "float")]),
+        ("long long int n", [("n", "long long")]),
+        ("int n = (1 < 2)", [("n", "int")]),
+        ("void (*f)(int, int)", [("f", "void")]),
+        ("const __grid_constant__ Params p", [("p", "Params")]),
+        ("__half2 *h", [("h", "__half2")]),
+        ("bool flag", [("flag", "bool")]),
+        ("int n, ...", [("n", "int")]),
+        ("typename A::type x", [("x", "A::type")]),
     ],
-)  # fmt: skip
+)
 def test_parameters(inner, expected):
     assert [(p.name, p.element) for p in read_parameters(inner)] == expected
 
@@ -214,15 +244,24 @@ int main(int argc, char** argv) { return 0; }
     ("text", "expected"),
     [
         ("k<<<1, 2>>>();", ("k", None, "1", "2", None, None, (), True)),
-        ("ours::k<float, 4><<<g, b, 0, st>>>(x, (float*)y, f(a, b));", ("k", "float, 4", "g", "b", "0", "st", ("x", "(float*)y", "f(a, b)"), True)),
-        ("k<A<B<int>>><<<dim3(1, 2), dim3(3)>>>(x);", ("k", "A<B<int>>", "dim3(1, 2)", "dim3(3)", None, None, ("x",), True)),
+        (
+            "ours::k<float, 4><<<g, b, 0, st>>>(x, (float*)y, f(a, b));",
+            ("k", "float, 4", "g", "b", "0", "st", ("x", "(float*)y", "f(a, b)"), True),
+        ),
+        (
+            "k<A<B<int>>><<<dim3(1, 2), dim3(3)>>>(x);",
+            ("k", "A<B<int>>", "dim3(1, 2)", "dim3(3)", None, None, ("x",), True),
+        ),
         ("foo< < < 1, 1 > > >();", ("foo", None, "1", "1", None, None, (), True)),
-        ("k<<<{1, 2}, n > 3 ? 4 : 5>>>(x // the input\n, y);", ("k", None, "{1, 2}", "n > 3 ? 4 : 5", None, None, ("x", "y"), True)),
+        (
+            "k<<<{1, 2}, n > 3 ? 4 : 5>>>(x // the input\n, y);",
+            ("k", None, "{1, 2}", "n > 3 ? 4 : 5", None, None, ("x", "y"), True),
+        ),
         ("k<<<(n + 255) / 256, 256>>>", ("k", None, "(n + 255) / 256", "256", None, None, (), False)),
         ("k<<<1, ", ("k", None, "1", None, None, None, (), False)),
         ("if (n) k <<< 1, a[2] >>> (x)", ("k", None, "1", "a[2]", None, None, ("x",), True)),
     ],
-)  # fmt: skip
+)
 def test_launches(text, expected):
     (site,) = parse(f"void run(int n) {{\n  {text}\n}}\n").launches
     assert (
@@ -267,11 +306,17 @@ def test_declarations_and_instantiations():
 @pytest.mark.parametrize(
     ("above", "expected"),
     [
-        ("// one\n// two\n", "// one\n"), ("int a; // not mine\n", "__global__"), ("// far\n\n", "__global__"),
-        ("//dice: n = 3\n\n", "//dice"), ("/* block\n comment */\n", "/* block"), ("// a\n\n// b\n", "// b"), ("", "__global__"),
-        ("}  // end\n// mine\r\n", "// mine"), ("    // indented\n    ", "// indented"),
+        ("// one\n// two\n", "// one\n"),
+        ("int a; // not mine\n", "__global__"),
+        ("// far\n\n", "__global__"),
+        ("//dice: n = 3\n\n", "//dice"),
+        ("/* block\n comment */\n", "/* block"),
+        ("// a\n\n// b\n", "// b"),
+        ("", "__global__"),
+        ("}  // end\n// mine\r\n", "// mine"),
+        ("    // indented\n    ", "// indented"),
     ],
-)  # fmt: skip
+)
 def test_the_comment_block_above(above, expected):
     text = f"{above}__global__ void k() {{}}"
     (kernel,) = parse(text).kernels

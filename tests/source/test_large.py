@@ -80,9 +80,20 @@ def test_a_hundred_thousand_lines(mark):
 
 @pytest.mark.parametrize(
     "text",
-    ["{" * 60_000, "__global__ " * 20_000, "__global__ void k() {\n" * 8_000, "#if A\n" * 40_000, "k<<<1, 2>>>(x);\n" * 5_000, "template <" * 20_000,
-     "//dice: n = 1\n" * 20_000 + "__global__ void k(int n) {}", "void f() {\r" * 8_000, "a(" * 60_000, "namespace a {" * 20_000, "/*\n" * 60_000],
-)  # fmt: skip
+    [
+        "{" * 60_000,
+        "__global__ " * 20_000,
+        "__global__ void k() {\n" * 8_000,
+        "#if A\n" * 40_000,
+        "k<<<1, 2>>>(x);\n" * 5_000,
+        "template <" * 20_000,
+        "//dice: n = 1\n" * 20_000 + "__global__ void k(int n) {}",
+        "void f() {\r" * 8_000,
+        "a(" * 60_000,
+        "namespace a {" * 20_000,
+        "/*\n" * 60_000,
+    ],
+)
 def test_hostile_texts_take_linear_time(text):
     def everything():
         model = parse(text)

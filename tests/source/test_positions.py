@@ -6,7 +6,11 @@ from hypothesis import strategies as st
 
 from dice_lsp.source.positions import LineIndex, decode_bytes, encode_text, encoding_of
 
-UNITS = {"utf-8": lambda s: len(s.encode("utf-8", "surrogatepass")), "utf-16": lambda s: len(s.encode("utf-16-le", "surrogatepass")) // 2, "utf-32": len}  # fmt: skip
+UNITS = {
+    "utf-8": lambda s: len(s.encode("utf-8", "surrogatepass")),
+    "utf-16": lambda s: len(s.encode("utf-16-le", "surrogatepass")) // 2,
+    "utf-32": len,
+}
 TEXTS = st.text(alphabet=st.sampled_from("ab \t\f\v\x85\u2028é归✅𝛼😀{}\n\r"), max_size=60)
 
 

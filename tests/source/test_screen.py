@@ -22,14 +22,25 @@ def screened(middle, marked=None):
 @pytest.mark.parametrize(
     "middle",
     [
-        "\n    x[threadIdx.x] = 1.0f;\n", "", "// nothing\n", "/* } */ x[0] = '}' + \"{ # asm\"[0];", "\n#pragma unroll\n".replace("#pragma unroll", ""),
-        "extern __shared__ float s[]; __shared__ int t[4]; __syncthreads();", "auto f = [](int i) { return i; }; x[0] = f(1);",
-        "struct P { int a; } p = {1}; if (n) { for (;;) { break; } } else if (n > 1) { x[0] = (float)n; }", "a ? b : c; x[a < b ? 1 : 0] = 2;",
-        "while (n) { switch (n) { case 1: break; default: n--; } }", "float y = __ldg(&x[0]); atomicAdd(&x[0], y); printf(\"%f\\n\", y);",
-        "const float2 v = make_float2(1.0f, 2.0f); reinterpret_cast<float4*>(x)[0] = {};", "int a = 1 % 2; x[a%n] = 5; bool b = !a;",
-        "do { n--; } while (n); return;", "x[0] = __builtin_fabsf(x[0]);", "float open_count = 1; int system_id = 2;", "x[n?1:0] = 1; unsigned u = 3u >> 1;",
+        "\n    x[threadIdx.x] = 1.0f;\n",
+        "",
+        "// nothing\n",
+        "/* } */ x[0] = '}' + \"{ # asm\"[0];",
+        "\n#pragma unroll\n".replace("#pragma unroll", ""),
+        "extern __shared__ float s[]; __shared__ int t[4]; __syncthreads();",
+        "auto f = [](int i) { return i; }; x[0] = f(1);",
+        "struct P { int a; } p = {1}; if (n) { for (;;) { break; } } else if (n > 1) { x[0] = (float)n; }",
+        "a ? b : c; x[a < b ? 1 : 0] = 2;",
+        "while (n) { switch (n) { case 1: break; default: n--; } }",
+        'float y = __ldg(&x[0]); atomicAdd(&x[0], y); printf("%f\\n", y);',
+        "const float2 v = make_float2(1.0f, 2.0f); reinterpret_cast<float4*>(x)[0] = {};",
+        "int a = 1 % 2; x[a%n] = 5; bool b = !a;",
+        "do { n--; } while (n); return;",
+        "x[0] = __builtin_fabsf(x[0]);",
+        "float open_count = 1; int system_id = 2;",
+        "x[n?1:0] = 1; unsigned u = 3u >> 1;",
     ],
-)  # fmt: skip
+)
 def test_honest_fills_pass(middle):
     assert screened(middle) is None
 
@@ -37,19 +48,46 @@ def test_honest_fills_pass(middle):
 @pytest.mark.parametrize(
     ("middle", "reason"),
     [
-        ("\n#include <cstdlib>\n", "preprocessor line: `#include <cstdlib>`"), ("x[0] = 1;\n  #define n 3\n", "preprocessor line"), ("a # b", "preprocessor"),
-        ("\n%:include <x>\n", "preprocessor"), ("\n??=include <x>\n", "preprocessor"), ("x<:0:> = 1;", "digraph or trigraph `<:`"),
-        ("if (n) <% x[0] = 1; %>", "digraph or trigraph `<%`"), ("x[0] = 1 ??! 2;", "digraph or trigraph `??!`"), ('asm volatile("trap;");', "inline assembly: `asm`"),
-        ('__asm__("exit;");', "inline assembly"), ("_Pragma(\"once\")", "a pragma"), ("}\nint evil() { return 1;", "closes the kernel's body early"),
-        ("} int main() {", "closes the kernel's body early"), ("if (n) {", "leaves a `{` open"), ("x[0] = (1;", "leaves a `(` open"), ("x[0) = 1;", "closes another kind"),
-        ("x[0]] = 1;", "closes a `]`"), ("/* open", "ends inside a comment"), ('printf("open);\n', "unfinished string"), ("char c = 'a;\n", "unfinished character"),
-        ('R"(open', "unfinished string"), ("float f(float a) { return a; }", "defines a function of its own: `f`"), ("auto* g() { return x; }", "function of its own: `g`"),
-        ("std::vector<int> h(int a) { return {}; }", "function of its own: `h`"), ("__device__ int q;", "function of its own: `__device__`"), ("template <int N> struct A {};", "a template"),
-        ("x[0] = 1;\x00", "control character 0x00"), ("x[0]\x1b = 1;", "control character 0x1b"), ("x[0] = 1; \\", "line continuation"), ("x[0] = 1; // c \\\n y", "line continuation"),
-        ("a \\\n b", "line continuation"), ('system("rm -rf ~");', "`system`"), ("std::system(0);", "`system`"), ("::execve(0, 0, 0);", "`execve`"),
-        ("__builtin_trap();", "builtin `__builtin_trap`"), ("__attribute__((constructor)) int z;", "an attribute"), ("namespace a = b;", "a namespace"), ("std::ofstream o;", "`ofstream`"),
+        ("\n#include <cstdlib>\n", "preprocessor line: `#include <cstdlib>`"),
+        ("x[0] = 1;\n  #define n 3\n", "preprocessor line"),
+        ("a # b", "preprocessor"),
+        ("\n%:include <x>\n", "preprocessor"),
+        ("\n??=include <x>\n", "preprocessor"),
+        ("x<:0:> = 1;", "digraph or trigraph `<:`"),
+        ("if (n) <% x[0] = 1; %>", "digraph or trigraph `<%`"),
+        ("x[0] = 1 ??! 2;", "digraph or trigraph `??!`"),
+        ('asm volatile("trap;");', "inline assembly: `asm`"),
+        ('__asm__("exit;");', "inline assembly"),
+        ('_Pragma("once")', "a pragma"),
+        ("}\nint evil() { return 1;", "closes the kernel's body early"),
+        ("} int main() {", "closes the kernel's body early"),
+        ("if (n) {", "leaves a `{` open"),
+        ("x[0] = (1;", "leaves a `(` open"),
+        ("x[0) = 1;", "closes another kind"),
+        ("x[0]] = 1;", "closes a `]`"),
+        ("/* open", "ends inside a comment"),
+        ('printf("open);\n', "unfinished string"),
+        ("char c = 'a;\n", "unfinished character"),
+        ('R"(open', "unfinished string"),
+        ("float f(float a) { return a; }", "defines a function of its own: `f`"),
+        ("auto* g() { return x; }", "function of its own: `g`"),
+        ("std::vector<int> h(int a) { return {}; }", "function of its own: `h`"),
+        ("__device__ int q;", "function of its own: `__device__`"),
+        ("template <int N> struct A {};", "a template"),
+        ("x[0] = 1;\x00", "control character 0x00"),
+        ("x[0]\x1b = 1;", "control character 0x1b"),
+        ("x[0] = 1; \\", "line continuation"),
+        ("x[0] = 1; // c \\\n y", "line continuation"),
+        ("a \\\n b", "line continuation"),
+        ('system("rm -rf ~");', "`system`"),
+        ("std::system(0);", "`system`"),
+        ("::execve(0, 0, 0);", "`execve`"),
+        ("__builtin_trap();", "builtin `__builtin_trap`"),
+        ("__attribute__((constructor)) int z;", "an attribute"),
+        ("namespace a = b;", "a namespace"),
+        ("std::ofstream o;", "`ofstream`"),
     ],
-)  # fmt: skip
+)
 def test_fills_that_are_more_than_a_body_are_refused(middle, reason):
     answer = screened(middle)
     assert answer is not None and reason in answer
@@ -59,13 +97,18 @@ def test_fills_that_are_more_than_a_body_are_refused(middle, reason):
 @pytest.mark.parametrize(
     ("marked", "middle", "refused"),
     [
-        ("__global__ void k() { «a;» }", "b; // done", "hides the rest of the line"), ("__global__ void k() { «a;» \n}", "b; // done", None),
-        ("__global__ void k() { if (1) { «a;» } }", "} b; {", None), ("__global__ void k() { «if (1) {» a; } }", "if (2) {", None),
-        ("__global__ void k() { «if (1) {» a; } }", "{ if (2) {", "open"), ("__global__ void k() { f«(1)»; }", "(2", "open"),
-        ("__global__ void k() { f«(1)»; }", "(2))", "closes"), ("__global__ void k() { if (1) { «a;» \n\n__global__ void j() {}", "b;", None),
-        ("__global__ void k() { if (1) { «a;» \n\n__global__ void j() {}", "} }", "closes"), ("__global__ void k() { x[«0»] = 1; }", "1] = x[2", None),
+        ("__global__ void k() { «a;» }", "b; // done", "hides the rest of the line"),
+        ("__global__ void k() { «a;» \n}", "b; // done", None),
+        ("__global__ void k() { if (1) { «a;» } }", "} b; {", None),
+        ("__global__ void k() { «if (1) {» a; } }", "if (2) {", None),
+        ("__global__ void k() { «if (1) {» a; } }", "{ if (2) {", "open"),
+        ("__global__ void k() { f«(1)»; }", "(2", "open"),
+        ("__global__ void k() { f«(1)»; }", "(2))", "closes"),
+        ("__global__ void k() { if (1) { «a;» \n\n__global__ void j() {}", "b;", None),
+        ("__global__ void k() { if (1) { «a;» \n\n__global__ void j() {}", "} }", "closes"),
+        ("__global__ void k() { x[«0»] = 1; }", "1] = x[2", None),
     ],
-)  # fmt: skip
+)
 def test_brackets_are_judged_in_their_place(marked, middle, refused):
     answer = screened(middle, marked)
     assert (answer is None) if refused is None else (answer is not None and refused in answer)

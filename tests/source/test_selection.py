@@ -26,16 +26,35 @@ def select(marked):
 @pytest.mark.parametrize(
     ("body", "middle"),
     [
-        ("  «x[0]» = 1;", "x[0]"), ("  x«[0» + 1] = 1;", "[0"), ("  va«l»ue = 1;", "value"), ("  x[0] «  = 1;\n» y;", "= 1;"),
-        ("  f(1.5«e-3f);»", "1.5e-3f);"), ("  a «<<» b;", "<<"), ("  a <«<= b»;", "<<= b"), ("  s = \"a «b» c\";", '"a b c"'),
-        ("  // a «comment» here\n  y;", "// a comment here"), ("  /* a\n «b» */ y;", "/* a\n b */"), ("  /* « */ y» = 1;", "/*  */ y"),
-        ("  child<«<<1, »2>>>(x);", "<<<1, 2>>>"), ("  «child<<<1,» 2>>>(x);", "child<<<1, 2>>>"), ("  child<<<1, 2>«>>(x)»;", "<<<1, 2>>>(x)"),
-        ("  child<<<«1», 2>>>(x);", "1"), ("  «child<<<1, 2>>>(x);»", "child<<<1, 2>>>(x);"), ("  c< «< <1, 2> >» >(x);", "< < <1, 2> > >"),
-        ("\n#if«de»f A\n  y;\n#endif\n", "#ifdef A"), ("  a -«> b»;", "-> b"), ("  N«:»:m;", "::"), ("  «/* ✅ 😀 */ x»[0];", "/* ✅ 😀 */ x"),
-        ("  R\"(«a)\"» ;", 'R"(a)"'), ("  x = 'a«'»;", "'a'"), ("\r\n\ty«;\r\n\tz»;\r\n", ";\r\n\tz"), ("\f  «y;\f z;»\f", "y;\f z;"),
-        ("  x = 1'0«00»;", "1'000"), ("  «x[i] = \\\n  3;»", "x[i] = \\\n  3;"),
+        ("  «x[0]» = 1;", "x[0]"),
+        ("  x«[0» + 1] = 1;", "[0"),
+        ("  va«l»ue = 1;", "value"),
+        ("  x[0] «  = 1;\n» y;", "= 1;"),
+        ("  f(1.5«e-3f);»", "1.5e-3f);"),
+        ("  a «<<» b;", "<<"),
+        ("  a <«<= b»;", "<<= b"),
+        ('  s = "a «b» c";', '"a b c"'),
+        ("  // a «comment» here\n  y;", "// a comment here"),
+        ("  /* a\n «b» */ y;", "/* a\n b */"),
+        ("  /* « */ y» = 1;", "/*  */ y"),
+        ("  child<«<<1, »2>>>(x);", "<<<1, 2>>>"),
+        ("  «child<<<1,» 2>>>(x);", "child<<<1, 2>>>"),
+        ("  child<<<1, 2>«>>(x)»;", "<<<1, 2>>>(x)"),
+        ("  child<<<«1», 2>>>(x);", "1"),
+        ("  «child<<<1, 2>>>(x);»", "child<<<1, 2>>>(x);"),
+        ("  c< «< <1, 2> >» >(x);", "< < <1, 2> > >"),
+        ("\n#if«de»f A\n  y;\n#endif\n", "#ifdef A"),
+        ("  a -«> b»;", "-> b"),
+        ("  N«:»:m;", "::"),
+        ("  «/* ✅ 😀 */ x»[0];", "/* ✅ 😀 */ x"),
+        ('  R"(«a)"» ;', 'R"(a)"'),
+        ("  x = 'a«'»;", "'a'"),
+        ("\r\n\ty«;\r\n\tz»;\r\n", ";\r\n\tz"),
+        ("\f  «y;\f z;»\f", "y;\f z;"),
+        ("  x = 1'0«00»;", "1'000"),
+        ("  «x[i] = \\\n  3;»", "x[i] = \\\n  3;"),
     ],
-)  # fmt: skip
+)
 def test_a_selection_is_widened_to_whole_tokens(body, middle):
     found = select(f"{KERNEL}{body}\n}}\n")
     assert isinstance(found, Region), found
@@ -47,12 +66,19 @@ def test_a_selection_is_widened_to_whole_tokens(body, middle):
 @pytest.mark.parametrize(
     ("marked", "middle", "before"),
     [
-        (KERNEL + "«»}", "", "{"), (KERNEL + " \n «» \n}", " \n  \n", "{"), (KERNEL + "\n  a;\n  «»\n  b;\n}", "", "\n  a;\n  "),
-        (KERNEL + "\n  a;\n«    \n»  b;\n}", "    ", "a;\n"), (KERNEL + "\r\n  a;\r«»\n}", "", "a;"), (KERNEL + "\n  lon«»ger;\n}", "", "longer"),
-        (KERNEL + "\n  // com«»ment\n  a;\n}", "", "// comment"), (KERNEL + "\n  k2<«»<<1, 2>>>();\n}", "", "k2<<<"), (KERNEL + "\n  a;«»\n}", "", "a;"),
-        (KERNEL + "\n  a;\n«»}", "", "a;\n"), (KERNEL + "\n  «\n\n»  a;\n}", "", "{\n  "),
+        (KERNEL + "«»}", "", "{"),
+        (KERNEL + " \n «» \n}", " \n  \n", "{"),
+        (KERNEL + "\n  a;\n  «»\n  b;\n}", "", "\n  a;\n  "),
+        (KERNEL + "\n  a;\n«    \n»  b;\n}", "    ", "a;\n"),
+        (KERNEL + "\r\n  a;\r«»\n}", "", "a;"),
+        (KERNEL + "\n  lon«»ger;\n}", "", "longer"),
+        (KERNEL + "\n  // com«»ment\n  a;\n}", "", "// comment"),
+        (KERNEL + "\n  k2<«»<<1, 2>>>();\n}", "", "k2<<<"),
+        (KERNEL + "\n  a;«»\n}", "", "a;"),
+        (KERNEL + "\n  a;\n«»}", "", "a;\n"),
+        (KERNEL + "\n  «\n\n»  a;\n}", "", "{\n  "),
     ],
-)  # fmt: skip
+)
 def test_an_empty_selection_is_the_empty_body_or_a_place(marked, middle, before):
     found = select(marked)
     assert isinstance(found, Region), found
@@ -71,7 +97,10 @@ def test_the_braces_of_the_body_may_be_selected(marked):
     ("marked", "sentence"),
     [
         ("void host() { «a;» }\n" + KERNEL + "}", "host is a host function: select lines inside a kernel's body"),
-        ("__device__ float f() { «return 1»; }\n" + KERNEL + "}", "f is a device function: select lines inside a kernel's body"),
+        (
+            "__device__ float f() { «return 1»; }\n" + KERNEL + "}",
+            "f is a device function: select lines inside a kernel's body",
+        ),
         ("int «a»;\n" + KERNEL + "}", "the selection is outside of every kernel: select lines inside a kernel's body"),
         ("«int a;»", "there is no kernel in this file: write a __global__ function first"),
         ("«»", "there is no kernel in this file: write a __global__ function first"),
@@ -79,12 +108,18 @@ def test_the_braces_of_the_body_may_be_selected(marked):
         ("«__global__» void k(int n) { a; }", "the selection covers the signature of k: select lines inside its body"),
         ("__global__ void k(int «n) { a»; }", "the selection covers the signature of k: select lines inside its body"),
         ("«__global__ void k(int n) { a; }»", "the selection covers the signature of k: select lines inside its body"),
-        (KERNEL + " «a; }\n__global__ void j() { b;» }", "the selection spans k and j: select lines inside one of them"),
+        (
+            KERNEL + " «a; }\n__global__ void j() { b;» }",
+            "the selection spans k and j: select lines inside one of them",
+        ),
         (KERNEL + " «a; }\nint b;» ", "the selection reaches outside of k: select lines inside its body"),
         ("«int b;\n" + KERNEL + " a;» }", "the selection reaches outside of k: select lines inside its body"),
-        ("«//dice: n = 3»\n" + KERNEL + " a; }", "the selection is outside of every kernel: select lines inside a kernel's body"),
+        (
+            "«//dice: n = 3»\n" + KERNEL + " a; }",
+            "the selection is outside of every kernel: select lines inside a kernel's body",
+        ),
     ],
-)  # fmt: skip
+)
 def test_absurd_selections_are_refused_with_the_next_step(marked, sentence):
     assert select(marked) == sentence
 
@@ -106,11 +141,17 @@ def test_ranges_outside_the_text_and_reversed_ones_are_taken():
 @pytest.mark.parametrize(
     ("text", "indent"),
     [
-        ("__global__ void k() {\n    a;\n}", "    "), ("__global__ void k() {\n\ta;\n}", "\t"), ("__global__ void k() {\n\n\n  a;\n}", "  "),
-        ("__global__ void k() {\n}", "    "), ("namespace a {\n  __global__ void k() {\n  }\n}", "      "), ("__global__ void k() { a; }", "    "),
-        ("\t__global__ void k() {}", "\t\t"), ("int f() {\n\treturn 1;\n}\n__global__ void k() {}", "\t"), ("__global__ void k()\n{\n  a;\n}", "  "),
+        ("__global__ void k() {\n    a;\n}", "    "),
+        ("__global__ void k() {\n\ta;\n}", "\t"),
+        ("__global__ void k() {\n\n\n  a;\n}", "  "),
+        ("__global__ void k() {\n}", "    "),
+        ("namespace a {\n  __global__ void k() {\n  }\n}", "      "),
+        ("__global__ void k() { a; }", "    "),
+        ("\t__global__ void k() {}", "\t\t"),
+        ("int f() {\n\treturn 1;\n}\n__global__ void k() {}", "\t"),
+        ("__global__ void k()\n{\n  a;\n}", "  "),
     ],
-)  # fmt: skip
+)
 def test_the_indent_of_a_body(text, indent):
     (kernel,) = parse(text).kernels
     found = body_region(document(text), kernel)
@@ -127,9 +168,34 @@ def test_lines():
 
 
 PIECES = st.lists(
-    st.sampled_from(["x[i]", " ", "\r\n", "\t", "<<<", ">>>", ">>", "1.5f", '"a b"', "// c ✅\n", "/* d\n😀 */", ";", "(", ")", "{", "}", "'c'", "\f", "->", "n", "\n#if A\n", "\n#endif\n"]),
+    st.sampled_from(
+        [
+            "x[i]",
+            " ",
+            "\r\n",
+            "\t",
+            "<<<",
+            ">>>",
+            ">>",
+            "1.5f",
+            '"a b"',
+            "// c ✅\n",
+            "/* d\n😀 */",
+            ";",
+            "(",
+            ")",
+            "{",
+            "}",
+            "'c'",
+            "\f",
+            "->",
+            "n",
+            "\n#if A\n",
+            "\n#endif\n",
+        ]
+    ),
     max_size=14,
-).map("".join)  # fmt: skip
+).map("".join)
 
 
 @settings(max_examples=150)
@@ -166,14 +232,24 @@ def base_region():
 @pytest.mark.parametrize(
     ("edit", "kept"),
     [
-        (lambda t: t, True), (lambda t: "// new\n" + t, True), (lambda t: t.replace("✅", "😀 ok"), True), (lambda t: t + "int b;\n", True),
-        (lambda t: t.replace("int a", "long aa").replace("n = 2", "n = 33"), True), (lambda t: t.replace("x[0] = 1", "x[0] = 11"), False),
-        (lambda t: t.replace("x[0] = 1;", "x[0] = 1;y"), True), (lambda t: t.replace("\tx[0] = 1;\r\n", ""), False), (lambda t: "", False),
-        (lambda t: t.replace("void k(", "void renamed("), False), (lambda t: t.replace("x[0]", "xx[0]"), False), (lambda t: t.replace("__global__ void k", "void k"), False),
-        (lambda t: "/*" + t, False), (lambda t: "/" + "/" + t.replace("\r\n", " "), False), (lambda t: t.replace("x[1] = 2;", "x[1] = 2; // b"), True),
+        (lambda t: t, True),
+        (lambda t: "// new\n" + t, True),
+        (lambda t: t.replace("✅", "😀 ok"), True),
+        (lambda t: t + "int b;\n", True),
+        (lambda t: t.replace("int a", "long aa").replace("n = 2", "n = 33"), True),
+        (lambda t: t.replace("x[0] = 1", "x[0] = 11"), False),
+        (lambda t: t.replace("x[0] = 1;", "x[0] = 1;y"), True),
+        (lambda t: t.replace("\tx[0] = 1;\r\n", ""), False),
+        (lambda t: "", False),
+        (lambda t: t.replace("void k(", "void renamed("), False),
+        (lambda t: t.replace("x[0]", "xx[0]"), False),
+        (lambda t: t.replace("__global__ void k", "void k"), False),
+        (lambda t: "/*" + t, False),
+        (lambda t: "/" + "/" + t.replace("\r\n", " "), False),
+        (lambda t: t.replace("x[1] = 2;", "x[1] = 2; // b"), True),
         (lambda t: t.replace("\r\n\tx[0]", "\r\n\tx[0] = 1;\r\n\tx[0]"), True),
     ],
-)  # fmt: skip
+)
 def test_a_region_is_found_again_only_where_it_still_stands(edit, kept):
     old = base_region()
     found = relocate(old, edit(BASE))
@@ -198,9 +274,11 @@ def test_two_equal_places_are_none():
 
 @settings(max_examples=150)
 @given(
-    before=st.text(alphabet="ab \n/;{}✅😀\r", max_size=12), after=st.text(alphabet="ab \n/;{}✅😀\r", max_size=12),
-    cut=st.integers(0, 30), data=st.data(),
-)  # fmt: skip
+    before=st.text(alphabet="ab \n/;{}✅😀\r", max_size=12),
+    after=st.text(alphabet="ab \n/;{}✅😀\r", max_size=12),
+    cut=st.integers(0, 30),
+    data=st.data(),
+)
 def test_relocation_is_right_or_none(before, after, cut, data):
     old = base_region()
     at = data.draw(st.integers(0, old.start))
