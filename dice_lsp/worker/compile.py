@@ -218,9 +218,6 @@ class Compiler:
     # What is on this machine
 
     def _load(self) -> None:
-        # Beside a driver NVRTC keeps its results in the driver's cache and, when it finds one there, leaves out what
-        # `ptxas -v` says of registers and spills (NVIDIA/cuda-python#1124). Our own cache keeps both.
-        os.environ["CUDA_CACHE_DISABLE"] = "1"
         try:
             from cuda.bindings import nvrtc
 
@@ -364,7 +361,7 @@ class Compiler:
             said = None if expression is None else bad_names.get(re.sub(r"\s", "", expression))
             if said is None:
                 told.append((reason, expression))
-            elif kernel.template and "is undefined" not in said:
+            elif kernel.template and f'"{kernel.name}" is undefined' not in said:
                 message = CompileMessage(kernel.line, 0, "error", f"{expression}: {said}")
                 told.append((CompileFailed(f"nvrtc {self.nvrtc_version}", (message,)), None))
             else:
@@ -387,6 +384,9 @@ class Compiler:
         options = [f"-arch={self.arch_of(job)}", "--ptxas-options=-v", *flags]
         if not any(flag.startswith(("-std", "--std")) for flag in flags):
             options.append("-std=c++17")
+        # Beside a driver NVRTC keeps its results in the driver's cache and, when it finds one there, leaves out what
+        # `ptxas -v` says of registers and spills (NVIDIA/cuda-python#1124). Our own cache keeps both.
+        options.append("--no-cache")
         options += [f"-D{name}={value}" for name, value in self._version_macros()]
         if self._bundled is not None:
             options.append(f"--use-bundled-headers={self._bundled}")
@@ -451,7 +451,8 @@ class Compiler:
         _, size = self._nvrtc.nvrtcGetProgramLogSize(handle)
         buffer = b" " * size
         self._nvrtc.nvrtcGetProgramLog(handle, buffer)
-        text: str = buffer.rstrip(b"\0 ").decode("utf-8", "replace")
+        # What the assembler adds stands behind a NUL.
+        text: str = buffer.replace(b"\0", b"").decode("utf-8", "replace").rstrip()
         return text
 
     def _version_macros(self) -> list[tuple[str, int]]:
@@ -673,7 +674,7 @@ class _Assembler:
         self.paths, self.texts, self.lines = [job.path], [job.text], [-1]
         at = 0
         while at < len(self.texts):
-            for include in slices.device_slice(self.texts[at]).includes:
+            for include in slices.includes_of(self.texts[at]):
                 self._take(at, include)
             at += 1
         sliced = slices.slice_together(self.texts)
@@ -980,6 +981,7 @@ class _Places:
 
     def __init__(self, job: CompileJob, program: Program, prefix_lines: int) -> None:
         self.prefix_lines = prefix_lines
+        self.text = job.text
         self.lines = re.split(r"\r\n|\r|\n", job.text)
         self.headers = {header.path: header for header in program.headers}
         self.includes = [i for i in program.sliced.includes if i.kind is IncludeKind.DEVICE]
@@ -1019,6 +1021,23 @@ class _Places:
             return len(text) - len(text.lstrip())
         return min(len(text.encode("utf-8", "replace")[:caret].decode("utf-8", "ignore")), len(text))
 
+    def assembly_line(self) -> int:
+        """The first line of inline assembly of a kernel, else the first kernel's."""
+        for kernel in self.kernels:
+            end = self.end_line(kernel)
+            for line in range(kernel.line, end + 1):
+                if re.search(r"\basm\b", self.lines[line]):
+                    return line
+        return self.first_line
+
+    def end_line(self, kernel: Kernel) -> int:
+        return kernel.line + len(re.findall(r"\r\n|\r|\n", self.text[kernel.body_start : kernel.end]))
+
+    @property
+    def last_line(self) -> int:
+        """The last line that holds code."""
+        return next((i for i in reversed(range(len(self.lines))) if self.lines[i].strip()), 0)
+
     def kernel_line(self, symbol: str) -> int:
         for kernel in self.kernels:
             if symbol == kernel.name or f"{len(kernel.name)}{kernel.name}" in symbol:
@@ -1030,6 +1049,7 @@ _HEAD = re.compile(
     r"^(?P<file>[^\s(][^(\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
     r"(?: #(?P<number>[\w-]+))?: (?P<text>.*)$"
 )
+_AT_END = re.compile(r"^At end of source: (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$")
 _GCC_HEAD = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?P<severity>fatal error|error|warning|note): (?P<text>.*)$"
 )
@@ -1051,7 +1071,7 @@ def parse_log(output: str, places: _Places) -> tuple[list[CompileMessage], dict[
     while index < len(lines):
         line = lines[index].rstrip("\r")
         index += 1
-        if "ptxas" in line[:8]:
+        if line.lstrip().startswith("ptxas"):
             if (match := _ENTRY.search(line)) is not None:
                 entry = match[1]
                 resources.setdefault(entry, Resources())
@@ -1065,10 +1085,13 @@ def parse_log(output: str, places: _Places) -> tuple[list[CompileMessage], dict[
                 resources[entry] = evolve(
                     resources[entry], registers=int(match[1]), smem_bytes=int(smem[1]) if smem else 0
                 )
-            elif (match := _PTXAS.match(line)) is not None and "info" not in match["where"]:
-                named = re.search(r"'([^']+)'", match["text"])
+            elif (match := _PTXAS.match(line.lstrip())) is not None and "info" not in match["where"]:
+                if match["severity"] == "fatal":
+                    continue
+                named = re.search(r"function '([^']+)'", match["text"])
                 severity = "warning" if match["severity"] == "warning" else "error"
-                where = places.kernel_line(named[1] if named else entry or "")
+                in_ptx = "ptx input" in match["where"] or "<stdin>" in match["where"]
+                where = places.assembly_line() if in_ptx else places.kernel_line(named[1] if named else entry or "")
                 messages.append(
                     CompileMessage(where, places.column(where, None, None), severity, match["text"].strip())
                 )
@@ -1082,6 +1105,10 @@ def parse_log(output: str, places: _Places) -> tuple[list[CompileMessage], dict[
         head = _HEAD.match(line)
         if head is None:
             head, gcc = _GCC_HEAD.match(line), True
+        if head is None and (match := _AT_END.match(line)) is not None:
+            last = places.last_line
+            messages.append(CompileMessage(last, len(places.lines[last].rstrip()), "error", match["text"]))
+            continue
         if head is None or head["severity"] == "remark":
             continue
         quoted, caret, trail = None, None, []
@@ -1135,6 +1162,11 @@ def _message(
     return messages
 
 
+_RUNTIME_CALL = re.compile(
+    r"cuda(?:Malloc|Free|Memcpy|Memset|Stream|Event|Device|Graph|GetLast|PeekAt|GetError|Func|Launch)\w*$"
+)
+
+
 def _explained(messages: list[CompileMessage], program: Program) -> list[CompileMessage]:
     """Messages with what only this tool knows: that a name is the host's, that a header was not found."""
     explained: list[CompileMessage] = []
@@ -1142,6 +1174,8 @@ def _explained(messages: list[CompileMessage], program: Program) -> list[Compile
         match = re.search(r'identifier "([^"]+)" is undefined', message.text)
         if match is not None and match[1] in program.sliced.dropped_functions:
             message = evolve(message, text=f"{message.text}: it is a host function, which device code cannot call")
+        elif "runtime APIs are not declared" in message.text or (match is not None and _RUNTIME_CALL.match(match[1])):
+            message = evolve(message, text=f"{message.text}: kernels that use the device runtime need nvcc")
         explained.append(message)
     for include in program.missing:
         text = f"the header {include.name} was not found and was left out; add its folder to the compile flags with -I"
@@ -1160,7 +1194,8 @@ def _smells_of_host(messages: Sequence[CompileMessage], program: Program) -> boo
             continue
         if re.search(
             r"JIT mode|cannot open source file|namespace \"std|Broken module|dynamic initialization is not supported"
-            r"|not supported when compiling with NVRTC|__host__ function|runtime APIs are not declared",
+            r"|not supported when compiling with NVRTC|__host__ function|runtime APIs are not declared"
+            r"|qualified name is not allowed|no storage class or type specifier",
             message.text,
         ):
             return True
