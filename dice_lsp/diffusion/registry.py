@@ -4,6 +4,7 @@ Nothing but `pull` uses the network, and only when the user runs it.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -43,19 +44,28 @@ class CheckpointEntry:
 
 
 @frozen
+class RemoteFile:
+    """A file of a repository on the hub."""
+
+    name: str
+    size_bytes: int
+    sha256: str | None
+    """Known for the large ones."""
+
+
+@frozen
 class PullPlan:
     """What `pull` is about to do, shown before a byte is fetched."""
 
     repo_id: str
     revision: str
     licence: str
-    files: tuple[tuple[str, int], ...]
-    """Name and size in bytes."""
+    files: tuple[RemoteFile, ...]
     target: Path
 
     @property
     def size_bytes(self) -> int:
-        return sum(size for _, size in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def description(self) -> str:
@@ -203,11 +213,17 @@ def _fetch(plan: PullPlan, progress: Callable[[int, int], None], endpoint: str |
     watcher = threading.Thread(target=_watch, args=(plan, done, progress), name="pull progress", daemon=True)
     watcher.start()
     try:
+        marker = plan.target / ".revision"
+        if not marker.is_file() or marker.read_text(encoding="utf-8") != plan.revision:
+            for old in plan.target.iterdir():
+                if old.is_file():
+                    old.unlink()
+            marker.write_text(plan.revision, encoding="utf-8")
         # The config goes last: a folder without one is not listed, so half a checkpoint never looks like a whole one.
-        for name, _ in sorted(plan.files, key=lambda file: file[0] == "config.json"):
-            huggingface_hub.hf_hub_download(
-                plan.repo_id, name, revision=plan.revision, local_dir=str(plan.target), endpoint=endpoint
-            )
+        for file in sorted(plan.files, key=lambda file: file.name == "config.json"):
+            _fetch_file(plan, file, endpoint)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(
             f"{plan.repo_id} could not be fetched: {first_line(error)}; the same command goes on where it stopped"
@@ -216,6 +232,31 @@ def _fetch(plan: PullPlan, progress: Callable[[int, int], None], endpoint: str |
         done.set()
         watcher.join()
     progress(plan.size_bytes, plan.size_bytes)
+
+
+def _fetch_file(plan: PullPlan, file: RemoteFile, endpoint: str | None) -> None:
+    """One file, into a `.part` that a later pull continues: the hub's client itself begins a file anew after a failure."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    final, part = plan.target / file.name, plan.target / f"{file.name}.part"
+    if final.is_file() and final.stat().st_size == file.size_bytes:
+        return
+    have = part.stat().st_size if part.is_file() else 0
+    if have > file.size_bytes:
+        have = 0
+    if have < file.size_bytes or file.size_bytes == 0:
+        url = hf_hub_url(plan.repo_id, file.name, revision=plan.revision, endpoint=endpoint)
+        with open(part, "ab" if have else "wb") as stream:
+            http_get(url, stream, resume_size=have, headers=build_hf_headers(), expected_size=file.size_bytes or None)
+    if file.sha256 is not None:
+        with open(part, "rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != file.sha256:
+            part.unlink()
+            raise CheckpointError(f"{file.name} of {plan.repo_id} arrived damaged and was deleted: pull it again")
+    part.replace(final)
 
 
 @contextlib.contextmanager
@@ -237,9 +278,11 @@ def _bar(plan: PullPlan) -> Iterator[Callable[[int, int], None]]:
 
 def _plan(repo_id: str, info: Any) -> PullPlan:
     files = tuple(
-        (item.rfilename, int(item.size or 0)) for item in info.siblings or () if WANTED_FILES.match(item.rfilename)
+        RemoteFile(item.rfilename, int(item.size or 0), getattr(getattr(item, "lfs", None), "sha256", None))
+        for item in info.siblings or ()
+        if WANTED_FILES.match(item.rfilename)
     )
-    names = [name for name, _ in files]
+    names = [file.name for file in files]
     if "config.json" not in names or not any(name.endswith(".safetensors") for name in names):
         raise CheckpointError(f"{repo_id} has no config.json with safetensors beside it: nothing of it can be used")
     card = getattr(info, "card_data", None)
@@ -253,17 +296,13 @@ def _plan(repo_id: str, info: Any) -> PullPlan:
 
 
 def _watch(plan: PullPlan, done: threading.Event, progress: Callable[[int, int], None]) -> None:
-    """Report the bytes on disk, partial files included. Works with every version of the hub's client."""
+    """Report the bytes on disk, partial files included."""
     while not done.wait(0.2):
         have = 0
-        for folder, _, files in os.walk(plan.target):
-            for file in files:
-                if file.endswith((".lock", ".metadata")) or file == ".gitignore":
-                    continue
-                try:
-                    have += os.stat(os.path.join(folder, file)).st_size
-                except OSError:
-                    continue  # moved to its place while we looked
+        for file in plan.files:
+            for path in (plan.target / file.name, plan.target / f"{file.name}.part"):
+                with contextlib.suppress(OSError):
+                    have += path.stat().st_size
         progress(min(have, plan.size_bytes), plan.size_bytes)
 
 

@@ -98,6 +98,10 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/api/models/someone/small":
             siblings = [{"rfilename": name, "size": len(data)} for name, data in self.server.files.items()]
+            for item in siblings:
+                if item["rfilename"].endswith(".safetensors"):
+                    digest = hashlib.sha256(self.server.files[item["rfilename"]]).hexdigest()
+                    item["lfs"] = {"sha256": digest, "size": item["size"], "pointerSize": 130}
             info = {
                 "id": "someone/small", "modelId": "someone/small", "sha": self.revision, "private": False, "tags": [],
                 "siblings": siblings, "cardData": {"license": "apache-2.0"}, "downloads": 0, "likes": 0,
@@ -163,7 +167,8 @@ def test_pull_shows_size_and_licence_and_fetches_no_code(hub):
         and "MiB in 4 files" in shown[0]
     )
     assert progress[-1][0] == progress[-1][1] > 10_000
-    assert {file.name for file in path.iterdir() if file.is_file()} == {
+    assert {file.name for file in path.iterdir()} == {
+        ".revision",
         "config.json", "model.safetensors", "tokenizer.json", "README.md",
     }  # fmt: skip
     assert load(path).network.config.hidden_size == 64
@@ -179,17 +184,40 @@ def test_pull_fetches_nothing_without_consent(hub):
 def test_an_interrupted_pull_goes_on(hub, monkeypatch):
     hub.cut = "model.safetensors"
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    # The client writes whole chunks only, and ours is smaller than one.
+    # The client writes whole chunks only, and the file is smaller than one.
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 4096)
     with pytest.raises(CheckpointError, match="could not be fetched: .*; the same command goes on where it stopped"):
         registry.pull("someone/small", lambda text: True, lambda *a: None, endpoint=hub.address)
     with pytest.raises(CheckpointError, match="is not on this machine"):
         registry.resolve("someone/small")
+    part = (registry.pulled_dir() / "someone--small" / "model.safetensors.part").stat().st_size
+    assert part > 0
     hub.cut = None
-    before = len(hub.ranges)
+    hub.ranges.clear()
+    hub.fetched.clear()
     path = registry.pull("someone/small", lambda text: True, lambda *a: None, endpoint=hub.address)
     assert load(path).network.config.hidden_size == 64
-    assert len(hub.ranges) > before
+    assert hub.ranges == [f"model.safetensors {part}"] and hub.fetched.count("model.safetensors") == 1
+    # Nothing is left to fetch.
+    hub.fetched.clear()
+    registry.pull("someone/small", lambda text: True, lambda *a: None, endpoint=hub.address)
+    assert hub.fetched == []
+
+
+def test_a_damaged_part_is_found_and_deleted(hub):
+    target = registry.pulled_dir() / "someone--small"
+    target.mkdir(parents=True)
+    (target / ".revision").write_text(HubHandler.revision)
+    size = len(hub.files["model.safetensors"])
+    (target / "model.safetensors.part").write_bytes(b"x" * (size // 2))
+    with pytest.raises(CheckpointError, match="model.safetensors of someone/small arrived damaged and was deleted"):
+        registry.pull("someone/small", lambda text: True, lambda *a: None, endpoint=hub.address)
+    assert load(registry.pull("someone/small", lambda text: True, lambda *a: None, endpoint=hub.address))
+
+
+def test_without_a_callback_a_bar_is_drawn(hub, capsys):
+    registry.pull("someone/small", lambda text: True, endpoint=hub.address)
+    assert "someone/small" in capsys.readouterr().err
 
 
 def test_what_cannot_be_pulled_is_said(hub):
