@@ -374,7 +374,7 @@ def _timing(
         return NotTimed(reason)
     if not result.cold:
         times = {name: limit for name, limit in times.items() if name != "memory"}
-    roof = roofline.roof(summary.median, launch_floor_us(result), times)
+    roof = roofline.roof(summary.median, result.floor_us, times)
     known = [clock for clock in clocks if clock]
     return Timing(
         median_us=summary.median,

@@ -118,7 +118,7 @@ def main() -> int:
     lines += [f"- failed: {line}" for line in outcomes.failed]
     # Written after each step: what was measured stays even if a later tool takes too long.
     write(options.out, lines, {}, {})
-    theirs = others()
+    theirs = others() if list(rows("ours")) else {}
     write(options.out, lines, theirs, {})
     text = write(options.out, lines, theirs, counted() if options.ncu else {})
     print(text)
