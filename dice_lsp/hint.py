@@ -41,6 +41,11 @@ def checking_hint(line: int) -> Hint:
     return Hint(line, "checking", "The kernel is being compiled, run and compared")
 
 
+def filling_hint(line: int) -> Hint:
+    """Shown at a region from the moment its fill starts until its first candidate."""
+    return Hint(line, "filling", "The model is writing candidates")
+
+
 def kernel_hint(report: KernelReport, *, stale: bool = False) -> Hint:
     """The hint of one checked kernel; `stale` when its text has changed since."""
     label = stale_label(report) if stale else kernel_label(report)

@@ -103,7 +103,7 @@ def _candidate_actions(server: DiceServer, snapshot: Snapshot, start: int, end: 
 
 def _candidate_action(server: DiceServer, fill: Fill, item: CandidateReport) -> types.CodeAction | None:
     title = f"DICE: apply {candidate_title(item)}"
-    arguments = {"fill": fill.number, "candidate": item.label}
+    arguments = {"fill": fill.number, "candidate": item.label, "key": to_lsp.candidate_key(item)}
     if rank(item)[0] < 3:
         return _action(server, title, "dice.apply", arguments)
     # A refused candidate is no offer; where the client can show why it was refused, it does.

@@ -3,7 +3,6 @@
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcContentModified
 
 from dice_lsp.records import Kernel
 from dice_lsp.server import to_lsp
@@ -15,11 +14,9 @@ from dice_lsp.server.session import DiceServer
 def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
     async def code_lens(params: types.CodeLensParams) -> list[types.CodeLens]:
-        snapshot = await server.documents.fresh(params.text_document.uri, PATIENCE_S)
+        snapshot = await server.current_snapshot(params.text_document.uri, PATIENCE_S)
         if snapshot is None or not server.settings.code_lens:
             return []
-        if not server.documents.is_current(snapshot):
-            raise JsonRpcContentModified("the text is still being read")
         return [lens for kernel in snapshot.model.kernels for lens in _lenses(server, snapshot, kernel)]
 
 

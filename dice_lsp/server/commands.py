@@ -14,10 +14,10 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from dice_lsp.hint import candidate_title
-from dice_lsp.jobs import Job, JobEnd
+from dice_lsp.jobs import Fill, Job, JobEnd
 from dice_lsp.pipeline import FillProgress
 from dice_lsp.process import ChildDied, ChildError
-from dice_lsp.records import Document, FillReport, KernelReport, Region
+from dice_lsp.records import CandidateReport, Document, FillReport, KernelReport, Region
 from dice_lsp.server import fills, from_lsp, to_lsp
 from dice_lsp.server.directive_line import directive_line
 from dice_lsp.server.documents import Snapshot
@@ -44,8 +44,11 @@ class FillArguments:
 
 @frozen
 class CandidateArguments:
+    """A candidate by its key, or by the label that it has now."""
+
     fill: int
     candidate: str
+    key: str | None = None
 
 
 @frozen
@@ -100,10 +103,9 @@ def register(server: DiceServer) -> None:
     @server.command("dice.cancel")
     async def cancel(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
         given = _given(arguments, "dice.cancel")
-        ended = ls.jobs.cancel(f"fill {given.uri} {given.kernel or ''}")
-        if given.kernel is None:
-            ended += ls.jobs.cancel(f"check {given.uri}")
-        return {"cancelled": ended}
+        if given.kernel is not None:
+            return {"cancelled": ls.cancel_at(f"fill {given.uri} {given.kernel}")}
+        return {"cancelled": ls.jobs.cancel(f"fill {given.uri} ") + ls.cancel_at(f"check {given.uri}")}
 
     @server.command("dice.writeDirective")
     async def write_directive(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
@@ -138,7 +140,7 @@ async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
     title = f"DICE: filling {target.kernel.name}"
     place = f"fill {given.uri} {target.kernel.name}"
 
-    async with WorkDone(server, title, lambda: server.jobs.cancel(place)) as bar:
+    async with WorkDone(server, title, lambda: server.cancel_at(place)) as bar:
         job = server.jobs.start(
             place, lambda: _run_fill(server, number, target, snapshot.path, given.candidates, bar), queue="model"
         )
@@ -243,7 +245,7 @@ def _last_word(report: FillReport) -> str:
 
 async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any]:
     fill = server.results.fill(given.fill)
-    candidate = None if fill is None else fill.candidate(given.candidate)
+    candidate = None if fill is None else _candidate(fill, given)
     if fill is None or candidate is None:
         return _not_applied(server, f"candidate {given.candidate} of fill {given.fill} is no longer there; fill again")
     document = server.documents.present(fill.uri)
@@ -265,6 +267,12 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
             server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.name,)), "check after apply")
     server.refresh()
     return {"applied": True, "reason": None}
+
+
+def _candidate(fill: Fill, given: CandidateArguments) -> CandidateReport | None:
+    if given.key is None:
+        return fill.candidate(given.candidate)
+    return next((item for item in fill.report.candidates if to_lsp.candidate_key(item) == given.key), None)
 
 
 def _not_applied(server: DiceServer, reason: str) -> dict[str, Any]:
@@ -351,7 +359,7 @@ async def _check(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
     if server.documents.present(given.uri) is None:
         raise JsonRpcInvalidParams(f"{given.uri} is not open")
     kernels = None if given.kernel is None else (given.kernel,)
-    async with WorkDone(server, "DICE: checking", lambda: server.jobs.cancel(f"check {given.uri}")) as bar:
+    async with WorkDone(server, "DICE: checking", lambda: server.cancel_at(f"check {given.uri}")) as bar:
         job = await start_check(server, given.uri, kernels=kernels, asked=True)
         reports: tuple[KernelReport, ...] = ()
         if job is not None:

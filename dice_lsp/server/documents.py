@@ -59,6 +59,8 @@ class _Entry:
         self.current = asyncio.Event()
         """Set while `snapshot` is of the present text."""
         self.again = False
+        self.unreadable: Document | None = None
+        """The text that could not be read, which is a bug of ours: nothing may wait for it."""
 
 
 class Documents:
@@ -131,8 +133,10 @@ class Documents:
         """A snapshot of the present text, however long that takes; None once the document is closed."""
         while (entry := self._entries.get(uri)) is not None:
             await entry.current.wait()
-            if entry.current.is_set() and entry.snapshot is not None:
-                return entry.snapshot if uri in self._entries else None
+            if entry.unreadable is entry.document:
+                return None
+            if entry.current.is_set() and entry.snapshot is not None and self._entries.get(uri) is entry:
+                return entry.snapshot
         return None
 
     def is_current(self, snapshot: Snapshot) -> bool:
@@ -167,6 +171,8 @@ class Documents:
                     return
         except Exception:
             log.exception("reading %s failed", entry.document.uri)
+            entry.unreadable = entry.document
+            entry.current.set()
         finally:
             entry.reading = False
 

@@ -9,7 +9,7 @@ from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
 from dice_lsp.server.session import DiceServer
 
-PATIENCE_S = 0.02
+PATIENCE_S = 0.015
 
 
 def register(server: DiceServer) -> None:

@@ -2,28 +2,24 @@
 
 import attrs
 from lsprotocol import types
-from pygls.exceptions import JsonRpcContentModified
 
-from dice_lsp.hint import checking_hint, fill_hint, kernel_hint
+from dice_lsp.hint import checking_hint, fill_hint, filling_hint, kernel_hint
 from dice_lsp.records import Hint, Kernel
 from dice_lsp.server import to_lsp
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
 from dice_lsp.server.session import DiceServer
 
-PATIENCE_S = 0.02
+PATIENCE_S = 0.015
 
 
 def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT, types.InlayHintOptions(resolve_provider=False))
     async def inlay_hint(params: types.InlayHintParams) -> list[types.InlayHint]:
         uri = params.text_document.uri
-        snapshot = await server.documents.fresh(uri, PATIENCE_S)
+        snapshot = await server.current_snapshot(uri, PATIENCE_S)
         if snapshot is None or not server.settings.inlay_hints:
             return []
-        if not server.documents.is_current(snapshot):
-            # Hints of an older text would stand in wrong lines. The client keeps what it shows and is told to ask again.
-            raise JsonRpcContentModified("the text is still being read")
         first, last = params.range.start.line, params.range.end.line
         hints = [*(kernel_state(server, snapshot, kernel) for kernel in snapshot.model.kernels)]
         hints += fill_states(server, snapshot)
@@ -54,5 +50,7 @@ def fill_states(server: DiceServer, snapshot: Snapshot) -> list[Hint]:
         if not place.taken:
             text = snapshot.document.text[place.start : place.end]
             first = place.start + len(text) - len(text.lstrip())
-            hints.append(fill_hint(fill.report, snapshot.index.line_of(min(first, place.end))))
+            line = snapshot.index.line_of(min(first, place.end))
+            running = fill.number in server.filling and not fill.report.candidates
+            hints.append(filling_hint(line) if running else fill_hint(fill.report, line))
     return hints

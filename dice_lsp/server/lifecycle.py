@@ -110,13 +110,13 @@ def register(server: DiceServer) -> None:
     def did_close(params: types.DidCloseTextDocumentParams) -> None:
         uri = params.text_document.uri
         server.jobs.cancel(f"fill {uri} ")
-        server.jobs.cancel(f"check {uri}")
+        server.cancel_at(f"check {uri}")
         server.documents.close(uri)
         for fill in server.results.fills(uri):
             drop(server, fill.number)
         server.results.forget(uri)
         diagnostics.forget(server, uri)
-        header_watch.follow(uri, frozenset())
+        header_watch.follow(uri, None)
 
     @server.feature(types.SHUTDOWN)
     async def shutdown(params: None) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 from lsprotocol import types
+from pygls.exceptions import JsonRpcContentModified
 
 from dice_lsp import __version__
 from dice_lsp.config import Settings
@@ -126,6 +127,8 @@ class DiceServer(Server):
         self.complaints_waiting: Sequence[str] = ()
         """About the initialization options, to be shown once the client may be spoken to."""
         self._complaints_shown: set[str] = set()
+        self._refused: set[str] = set()
+        """Documents about which a client was told to ask again."""
         self._refresh_wanted = False
         self._refreshing = False
 
@@ -135,6 +138,9 @@ class DiceServer(Server):
         return {"utf-8": "utf-8", "utf-32": "utf-32"}.get(str(getattr(agreed, "value", agreed)), "utf-16")  # type: ignore[return-value]
 
     def _read(self, old: Snapshot | None, new: Snapshot) -> None:
+        if new.document.uri in self._refused and self.documents.is_current(new):
+            self._refused.discard(new.document.uri)
+            self.refresh()
         for follow in self.on_snapshot:
             try:
                 follow(old, new)
@@ -151,6 +157,26 @@ class DiceServer(Server):
             return current, False
         last = self.results.report(uri, kernel)
         return None if last is None else (last, True)
+
+    async def current_snapshot(self, uri: str, patience_s: float) -> Snapshot | None:
+        """A snapshot of the present text, for answers whose lines must be right; None for a document that is not open.
+
+        Raises `JsonRpcContentModified` while the text is still being read: the client keeps what it shows, and is told
+        to ask again once that is done.
+        """
+        snapshot = await self.documents.fresh(uri, patience_s)
+        present = self.documents.present(uri)
+        if present is None or (snapshot is not None and self.documents.is_current(snapshot)):
+            return snapshot
+        self._refused.add(uri)
+        raise JsonRpcContentModified("the text is still being read")
+
+    def cancel_at(self, place: str) -> int:
+        """Cancel the job at exactly this place; returns how many that were."""
+        job = self.jobs.at(place)
+        if job is not None:
+            job.cancel()
+        return int(job is not None)
 
     # Messages to the user
 

@@ -1,5 +1,6 @@
 """Our results in the client's terms: code points become positions, records become JSON."""
 
+import hashlib
 from typing import Any
 
 import attrs
@@ -42,10 +43,17 @@ def versioned_edit(
     )
 
 
+def candidate_key(report: CandidateReport) -> str:
+    """Names a candidate for good: its label is its present rank, which changes while others are being judged."""
+    return hashlib.sha256(report.candidate.text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
 def fill_report(number: int | None, report: FillReport) -> dict[str, Any]:
-    """A fill as JSON, `fill` being its number; the machine code of its builds is left out."""
+    """A fill as JSON, with its number and each candidate's key; the machine code of its builds is left out."""
     candidates = tuple(_without_cubin(item) for item in report.candidates)
     wire: dict[str, Any] = to_wire(attrs.evolve(report, candidates=candidates))
+    for item, candidate in zip(wire["candidates"], report.candidates, strict=True):
+        item["key"] = candidate_key(candidate)
     return {"fill": number, **wire}
 
 

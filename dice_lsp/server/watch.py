@@ -15,9 +15,11 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.observers.polling import PollingObserver
 
 from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.headers import HeaderSet
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.session import DiceServer
 
+POLL_S = 3.0
 log = logging.getLogger(__name__)
 SETTLE_S = 0.2
 """A header that is being written changes several times; it is read once it has been quiet for this long."""
@@ -31,17 +33,26 @@ class HeaderWatch(FileSystemEventHandler):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observer: BaseObserver | None = None
         self._watches: dict[str, ObservedWatch] = {}
-        self._folders: dict[str, frozenset[str]] = {}
+        self._followed: dict[str, HeaderSet] = {}
+        self._folders: frozenset[str] = frozenset()
+        self._interesting: frozenset[str] = frozenset()
         self._changed: set[str] = set()
         self._waiting: asyncio.TimerHandle | None = None
 
-    def follow(self, uri: str, folders: frozenset[str]) -> None:
-        """Watch the folders of one document; an empty set ends that. Called on the loop."""
-        if self._folders.get(uri, frozenset()) == folders:
+    def follow(self, uri: str, headers: HeaderSet | None) -> None:
+        """Watch the headers of one document; None ends that. Called on the loop."""
+        if self._followed.get(uri) == headers:
             return
-        self._folders[uri] = folders
+        if headers is None:
+            del self._followed[uri]
+        else:
+            self._followed[uri] = headers
+        self._interesting = frozenset().union(*(each.paths | each.missing for each in self._followed.values()))
         self._loop = asyncio.get_running_loop()
-        self._server.spawn(self._server.documents.in_thread(self._rewatch), "watch headers")
+        folders = frozenset().union(*(each.folders for each in self._followed.values()))
+        if folders != self._folders:
+            self._folders = folders
+            self._server.spawn(self._server.documents.in_thread(self._rewatch, folders), "watch headers")
 
     def close(self) -> None:
         if self._waiting is not None:
@@ -54,36 +65,31 @@ class HeaderWatch(FileSystemEventHandler):
         if event.is_directory or event.event_type in ("opened", "closed_no_write"):
             return
         paths = {os.path.normpath(os.fsdecode(path)) for path in (event.src_path, event.dest_path) if path}
-        if self._loop is not None:
+        paths &= self._interesting
+        if paths and self._loop is not None:
             self._loop.call_soon_threadsafe(self._note, paths)
 
-    def _rewatch(self) -> None:
-        """Bring the observer in line with what is followed. On the reading thread: starting it walks folders."""
-        wanted = {folder for folders in dict(self._folders).values() for folder in folders if os.path.isdir(folder)}
+    def _rewatch(self, folders: frozenset[str]) -> None:
+        """Bring the observer in line with what is followed. On the reading thread: it looks at the disk."""
+        wanted = {folder for folder in folders if os.path.isdir(folder)}
         for folder in set(self._watches) - wanted:
             assert self._observer is not None
             self._observer.unschedule(self._watches.pop(folder))
         for folder in wanted - set(self._watches):
             try:
                 if self._observer is None:
-                    self._observer = Observer()
-                    self._observer.daemon = True
-                    self._observer.start()
+                    self._observer = _started(Observer())
                 self._watches[folder] = self._observer.schedule(self, folder, recursive=False)
+            except FileNotFoundError:
+                log.info("%s went away before it was watched", folder)
             except OSError as error:
                 # The machine has no notifications left (inotify's limits), so look from time to time instead.
                 log.warning("folders are looked at every few seconds instead of watched: %s", error)
-                self._poll_instead()
+                if self._observer is not None:
+                    self._observer.stop()
+                self._observer = _started(PollingObserver(timeout=POLL_S))
+                self._watches = {each: self._observer.schedule(self, each, recursive=False) for each in wanted}
                 return
-
-    def _poll_instead(self) -> None:
-        if self._observer is not None and not isinstance(self._observer, PollingObserver):
-            self._observer.stop()
-        self._observer = PollingObserver(timeout=3.0)
-        self._observer.daemon = True
-        self._observer.start()
-        folders = {folder for group in dict(self._folders).values() for folder in group if os.path.isdir(folder)}
-        self._watches = {folder: self._observer.schedule(self, folder, recursive=False) for folder in folders}
 
     def _note(self, paths: set[str]) -> None:
         self._changed |= paths
@@ -95,8 +101,14 @@ class HeaderWatch(FileSystemEventHandler):
         changed, self._changed, self._waiting = self._changed, set(), None
         for uri in self._server.documents.uris():
             snapshot = self._server.documents.last(uri)
-            if snapshot is not None and snapshot.headers.paths & changed | snapshot.headers.missing & changed:
+            if snapshot is not None and changed & (snapshot.headers.paths | snapshot.headers.missing):
                 self._server.documents.read_again(uri)
+
+
+def _started(observer: BaseObserver) -> BaseObserver:
+    observer.daemon = True
+    observer.start()
+    return observer
 
 
 def register(server: DiceServer) -> HeaderWatch:
@@ -104,7 +116,7 @@ def register(server: DiceServer) -> HeaderWatch:
 
     def follow(old: Snapshot | None, new: Snapshot) -> None:
         uri = new.document.uri
-        watch.follow(uri, new.headers.folders)
+        watch.follow(uri, new.headers)
         if old is not None and old.headers.digest != new.headers.digest and server.settings.check_on_save:
             if _changed_keys(old.keys, new.keys):
                 server.refresh()

@@ -8,12 +8,13 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import converters
 from lsprotocol import types as t
+from pygls.exceptions import JsonRpcException
 from pytest_lsp import LanguageClient, client_capabilities
 
 from dice_lsp.source.positions import LineIndex
@@ -160,12 +161,22 @@ class Editor:
         params = t.InlayHintParams(t.TextDocumentIdentifier(uri), WHOLE)
         index = LineIndex(self.texts[uri])
         found = []
-        for hint in await self.client.text_document_inlay_hint_async(params) or ():
+        for hint in await self._again(lambda: self.client.text_document_inlay_hint_async(params)) or ():
             at = index.offset(hint.position.line, hint.position.character, self.encoding)
             assert at == index.line_end(hint.position.line)
             assert isinstance(hint.label, str) and len(hint.label) <= 40
             found.append((hint.position.line, hint.label))
         return found
+
+    async def _again(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask again while the server says that the text has moved on (-32801), as editors do."""
+        while True:
+            try:
+                return await ask()
+            except JsonRpcException as error:
+                if error.code != -32801:
+                    raise
+                await asyncio.sleep(0.02)
 
     async def hint_at(self, uri: str, line: int) -> str | None:
         return next((label for at, label in await self.hints(uri) if at == line), None)

@@ -59,7 +59,8 @@ end
 
 --- Take a candidate. `on_done(applied)` is called once the server has seen the text change.
 function M.apply(bufnr, fill, candidate, on_done)
-  require("dice_lsp").execute(bufnr, "dice.apply", { fill = fill.fill, candidate = candidate.label }, function(result)
+  local arguments = { fill = fill.fill, candidate = candidate.label, key = candidate.key }
+  require("dice_lsp").execute(bufnr, "dice.apply", arguments, function(result)
     if on_done then
       on_done(result.applied)
     end
