@@ -10,7 +10,7 @@ import ast
 import re
 import string
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -160,11 +160,11 @@ class DiceLayout:
     def middle(self, request: FillRequest, tokens: Sequence[int]) -> str:
         plain = _with_newlines(request)
         reply = _unwrapped(self.tokenizer.decode(tokens))
-        cut = suffix_start(reply, plain.kernel_suffix)
+        cut = suffix_start(reply, _suffix(plain))
         return _document_line_ends(lay_out(reply if cut is None else reply[:cut], plain), request)
 
     def reached_suffix(self, request: FillRequest) -> Callable[[list[int]], bool]:
-        suffix = _with_newlines(request).kernel_suffix
+        suffix = _suffix(_with_newlines(request))
 
         def reached(tokens: list[int]) -> bool:
             return suffix_start(_unwrapped(self.tokenizer.decode(tokens)), suffix) is not None
@@ -225,11 +225,12 @@ def suffix_start(reply: str, suffix: str) -> int | None:
     its first two lines. Brackets in strings and comments do not count.
     """
     ends = [match.start() for match in re.finditer(r'```|"""', reply)][:1]
-    inside_line = bool(suffix.strip()) and not suffix[: len(suffix) - len(suffix.lstrip())].count("\n")
     lines = [line.strip() for line in suffix.splitlines() if line.strip()]
+    inside_line = bool(lines) and "\n" not in suffix[: len(suffix) - len(suffix.lstrip())]
     code = _without_text(reply)
-    depth = 0
+    depths, depth = [], 0
     for at, character in enumerate(code):
+        depths.append(depth)
         if character in "([{":
             depth += 1
         elif character in ")]}":
@@ -237,18 +238,24 @@ def suffix_start(reply: str, suffix: str) -> int | None:
             if depth < 0:
                 ends.append(at)
                 break
-        if inside_line and depth == 0 and lines and reply.startswith(lines[0], at) and code[:at].strip():
-            ends.append(at)
-            break
-    if not inside_line and lines:
-        telling = len(lines[0]) >= 12 and re.search(r"\w{3}", lines[0]) is not None
-        wanted = lines[:1] if telling else lines[:2]
-        if telling or len(lines) > 1:
-            pattern = r"^[ \t]*" + r"[ \t]*\n\s*".join(map(re.escape, wanted))
-            found = re.search(pattern, reply, re.MULTILINE)
-            if found is not None:
-                ends.append(found.start())
+    # A closing bracket at the suffix's head was found by counting, which a bracket of the reply's own cannot deceive.
+    if lines and lines[0][0] not in ")]}":
+        found: Iterator[re.Match[str]] = iter(())
+        if inside_line:
+            found = re.finditer(re.escape(lines[0]), reply)
+        elif len(lines) > 1 or _telling(lines[0]):
+            wanted = lines[:1] if _telling(lines[0]) else lines[:2]
+            found = re.finditer(r"^[ \t]*" + r"[ \t]*\n\s*".join(map(re.escape, wanted)), reply, re.MULTILINE)
+        places = (match.start() for match in found)
+        # Inside a block of the reply the same words are the reply's own.
+        first = next((at for at in places if at < len(depths) and depths[at] == 0 and code[:at].strip()), None)
+        ends += [] if first is None else [first]
     return min(ends, default=None)
+
+
+def _telling(line: str) -> bool:
+    """Whether a line alone is unlike what a fill would hold by chance."""
+    return len(line) >= 12 and re.search(r"\w{3}", line) is not None
 
 
 def lay_out(reply: str, request: FillRequest) -> str:
@@ -319,6 +326,12 @@ def _without_text(code: str) -> str:
 def _harmless(text: str) -> str:
     """A document must not be able to close the user's turn: names of control tokens are taken apart."""
     return text.replace("<|", "< |")
+
+
+def _suffix(request: FillRequest) -> str:
+    """The text after the region, with the line break before it that is part of the region's end."""
+    before = (request.kernel_prefix + request.middle).rsplit("\n", 1)[-1]
+    return request.kernel_suffix if before.strip() else "\n" + request.kernel_suffix
 
 
 def _tail_lines(text: str, limit: int) -> str:
