@@ -28,7 +28,7 @@ from attrs import frozen
 
 from dice_lsp import process
 from dice_lsp.records import CompileFailed, CompileMessage
-from dice_lsp.worker.host_text import Unsupported, prepare_text
+from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text
 from dice_lsp.worker.launch import (
     Array,
     BlockOrder,
@@ -280,11 +280,16 @@ class HostBackend:
             return NotSupported(f"the host compiler did not end within {self.compile_deadline_s:g} s")
         if done.returncode != 0 or not shared.exists():
             messages = _messages(done.stderr)
-            if source.function is not None and not source.fp64 and messages:
-                return CompileFailed(f"{'clang++' if tools.clang else 'g++'} (host)", messages)
+            own = tuple(message for file, message in messages if file == FILE_NAME)
+            if source.function is not None and not source.fp64 and own:
+                return CompileFailed(f"{'clang++' if tools.clang else 'g++'} (host)", own)
             if text.dropped and source.function is None:
                 return NotSupported(f"{text.dropped[0]} is not supported on the host")
-            what = f"{messages[0].text} (line {messages[0].line + 1})" if messages else _first_error(done.stderr)
+            what = _first_error(done.stderr)
+            if messages:
+                file, message = messages[0]
+                place = f"line {message.line + 1}" + ("" if file == FILE_NAME else f" of {file}")
+                what = f"{message.text} ({place})"
             return NotSupported(f"the host compiler does not take it: {what}")
         return HostKernel(source, tools, shared, text.vectors, text.shared_arrays, text.notes)
 
@@ -306,11 +311,12 @@ _MESSAGE = re.compile(
 )
 
 
-def _messages(stderr: bytes) -> tuple[CompileMessage, ...]:
-    return tuple(
-        CompileMessage(int(m["line"]) - 1, int(m["column"]) - 1, "error", m["text"])
+def _messages(stderr: bytes) -> list[tuple[str, CompileMessage]]:
+    """The compiler's errors, each with the name of its file."""
+    return [
+        (m["file"].rpartition("/")[2], CompileMessage(int(m["line"]) - 1, int(m["column"]) - 1, "error", m["text"]))
         for m in _MESSAGE.finditer(stderr.decode("utf-8", "replace"))
-    )
+    ]
 
 
 class HostKernel:

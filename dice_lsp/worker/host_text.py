@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from attrs import field, frozen
 
+from dice_lsp.source.slice import slice_together
 from dice_lsp.source.tokens import Kind, lex
 from dice_lsp.worker.launch import Source
 
@@ -93,6 +94,7 @@ _UNSUPPORTED_HEADERS = re.compile(
     r"^(?:cub/|thrust/|cute/|cutlass/|cuda/|mma\.h|cuda_fp8|cuda_fp6|cuda_fp4|cuda_pipeline|cooperative_groups/memcpy_async|"
     r"curand|cublas|cudnn|cufft|nvtx|crt/|texture_|surface_|cooperative_groups/details|cudaTypedefs|cuda_awbarrier)"
 )
+_NARROW_TYPES = re.compile(r"\b(?:__half2?|__nv_bfloat16\w*|nv_bfloat16\w*)\b")
 _VECTORS = re.compile(
     r"\b(?:u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|__nv_bfloat16)[248]\b|\breinterpret_cast\b|"
     r"\(\s*(?:const\s+)?\w+\s*\*\s*\)"
@@ -122,12 +124,22 @@ _FLOAT_LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+
 
 def prepare_text(source: Source) -> HostText:
     """The files to compile for a kernel or a reference function. Raises `Unsupported` for what cannot be emulated."""
-    masked = _mask(source.device_text)
-    if _OWN_NAMES.search(masked.code) or any(_OWN_NAMES.search(masked.text, *span) for span in masked.directives):
-        raise Unsupported("names that begin with dice_emu belong to the host emulation")
-    if re.search(r"\b(?:asm|__asm|__asm__)\b", _outside(masked)):
-        raise Unsupported("inline PTX outside of functions is not supported on the host")
+    found: dict[str, _Header] = {}
+    standard: list[str] = []
+    virtual = PurePosixPath(MAIN).parent
+    staged = _find_headers(source, source.device_text, Path(source.path).parent, virtual, found, standard)
     wanted = source.function.split("<")[0].split("::")[-1].strip() if source.function else source.kernel.name
+    # Headers hold host code too, and what it needs is not here.
+    texts = [source.device_text, *(header.text for header in found.values())]
+    if found:
+        keep = (wanted,) if source.function is not None else ()
+        texts = [piece.text for piece in slice_together(texts, keep)]
+    masked = _mask(texts[0])
+    for text in map(_mask, texts):
+        if _OWN_NAMES.search(text.code) or any(_OWN_NAMES.search(text.text, *span) for span in text.directives):
+            raise Unsupported("names that begin with dice_emu belong to the host emulation")
+        if re.search(r"\b(?:asm|__asm|__asm__)\b", _outside(text)):
+            raise Unsupported("inline PTX outside of functions is not supported on the host")
     reached = _reach(masked, wanted)
     reached_text = _reached_text(masked, reached)
     if source.function is None:
@@ -135,17 +147,18 @@ def prepare_text(source: Source) -> HostText:
             if pattern.search(reached_text):
                 raise Unsupported(f"{words} not supported on the host")
     if source.fp64:
-        found = _DOUBLE_HINDRANCES.search(reached_text)
-        if found:
-            raise Unsupported(f"double precision is not supported for code with {found.group()}")
-    files: dict[str, str] = {}
+        hindrance = _DOUBLE_HINDRANCES.search(reached_text)
+        if hindrance:
+            raise Unsupported(f"double precision is not supported for code with {hindrance.group()}")
     dropped: list[str] = []
-    standard: list[str] = []
-    staged = _stage_headers(
-        source, masked, Path(source.path).parent, PurePosixPath(MAIN).parent, files, standard, dropped
-    )
+    files = {
+        header.place: f'#line 1 "{header.name}"\n' + _rewrite(_mask(text), None, source.fp64, header.staged, dropped)
+        for header, text in zip(found.values(), texts[1:], strict=True)
+    }
     body = _rewrite(masked, reached, source.fp64, staged, dropped)
-    files[MAIN] = _prologue(source, standard) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
+    # Headers of libraries that are not here bring these types along on a GPU.
+    narrow = any(_NARROW_TYPES.search(text) for text in texts)
+    files[MAIN] = _prologue(source, standard, narrow) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
     shared = frozenset(
         name
         for statement in re.finditer(r"\b__shared__\b([^;{}]*)", masked.code)
@@ -156,7 +169,7 @@ def prepare_text(source: Source) -> HostText:
     )  # fmt: skip
 
 
-def _prologue(source: Source, standard: list[str]) -> str:
+def _prologue(source: Source, standard: list[str], narrow: bool) -> str:
     lines = []
     if source.function is not None:
         # The slice keeps no host headers, and a reference function may use the standard library's everyday parts.
@@ -170,6 +183,8 @@ def _prologue(source: Source, standard: list[str]) -> str:
             "#define __CUDACC_RTC__ 1",
             "#define printf dice_emu_printf",
         ]
+    if narrow:
+        lines.append("#include <narrow_types.h>")
     lines += ["#define __CUDACC__ 1", "#define __NVCC__ 1"]
     if source.fp64:
         lines.append('#include "double.h"')
@@ -380,7 +395,7 @@ def _declares_variable(code: str, at: int) -> int | None:
 
 
 def _rewrite(
-    masked: _Masked, keep: frozenset[int] | None, fp64: bool, staged: set[tuple[str, bool]], dropped: list[str]
+    masked: _Masked, keep: frozenset[int] | None, fp64: bool, staged: frozenset[tuple[str, bool]], dropped: list[str]
 ) -> str:
     code, text = masked.code, masked.text
     edits: list[tuple[int, int, str]] = []
@@ -428,7 +443,7 @@ def _rewrite(
         # The standard library stands in the precompiled header or before the text; anything else has no place here.
         if quoted or not _STANDARD.fullmatch(name):
             dropped.append(name)
-        edits.append((start, end, _blank(text[start:end])))
+        edits.append((start, end, ""))
     if fp64:
         for token in lex(text):
             if token.kind is Kind.NUMBER and _FLOAT_LITERAL.fullmatch(text, token.start, token.end):
@@ -463,42 +478,43 @@ def _dynamic_shared(declaration: str, in_function: bool) -> str:
     return f"{kind}* const {name} = reinterpret_cast<{kind}*>(dice_emu_dynamic);"
 
 
-def _stage_headers(
-    source: Source,
-    masked: _Masked,
-    real: Path,
-    virtual: PurePosixPath,
-    files: dict[str, str],
-    standard: list[str],
-    dropped: list[str],
-) -> set[tuple[str, bool]]:
-    """Rewrite the user's headers too, into places where the compiler finds them instead of the real ones.
+@frozen
+class _Header:
+    place: str
+    name: str
+    text: str
+    staged: frozenset[tuple[str, bool]]
+
+
+def _find_headers(
+    source: Source, text: str, real: Path, virtual: PurePosixPath, found: dict[str, _Header], standard: list[str]
+) -> frozenset[tuple[str, bool]]:
+    """Read the user's headers and give them places where the compiler finds them instead of the real ones.
 
     Returns the includes of this text (name, quoted) that were found; those of the standard library go to `standard`.
     """
     staged: set[tuple[str, bool]] = set()
-    for name, quoted, _, _ in include_names(masked.text):
+    for name, quoted, _, _ in include_names(text):
         if name in _EMULATED or PurePosixPath(name).is_absolute():
             continue
-        found, place = None, ""
+        path, place = None, ""
         if quoted and (real / name).is_file():
-            found, place = real / name, os.path.normpath(virtual / name)
-        else:
+            path, place = real / name, os.path.normpath(virtual / name)
+        elif not _UNSUPPORTED_HEADERS.match(name):
             for directory in source.include_dirs:
-                if not _UNSUPPORTED_HEADERS.match(name) and (Path(directory) / name).is_file():
-                    found, place = Path(directory) / name, os.path.normpath(f"{_STAGED}/{name}")
+                if (Path(directory) / name).is_file():
+                    path, place = Path(directory) / name, os.path.normpath(f"{_STAGED}/{name}")
                     break
-        if found is None:
+        if path is None:
             if not quoted and _STANDARD.fullmatch(name):
                 standard.append(name)
             continue
-        if not place.startswith("text/") or len(files) >= _MAX_HEADERS or found.stat().st_size > _MAX_HEADER_BYTES:
+        if not place.startswith("text/") or len(found) >= _MAX_HEADERS or path.stat().st_size > _MAX_HEADER_BYTES:
             continue
         staged.add((name, quoted))
-        if place in files:
-            continue
-        files[place] = ""
-        inner = _mask(found.read_text(encoding="utf-8", errors="surrogateescape"))
-        below = _stage_headers(source, inner, found.parent, PurePosixPath(place).parent, files, standard, dropped)
-        files[place] = f'#line 1 "{found.name}"\n' + _rewrite(inner, None, source.fp64, below, dropped)
-    return staged
+        if place not in found:
+            inner = path.read_text(encoding="utf-8", errors="surrogateescape")
+            found[place] = _Header(place, path.name, inner, frozenset())
+            below = _find_headers(source, inner, path.parent, PurePosixPath(place).parent, found, standard)
+            found[place] = _Header(place, path.name, inner, below)
+    return frozenset(staged)

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <limits>
 #include <new>
@@ -89,6 +90,10 @@ DICE_EMU_VECTORS(unsigned long long, ulonglong, 16, 16)
 DICE_EMU_VECTORS(float, float, 8, 16)
 DICE_EMU_VECTORS(double, double, 16, 16)
 #undef DICE_EMU_VECTORS
+
+// Handles that other kernels of a file may take; one that uses them is refused.
+using cudaTextureObject_t = unsigned long long;
+using cudaSurfaceObject_t = unsigned long long;
 
 struct dim3 {
     unsigned int x, y, z;
