@@ -1,6 +1,6 @@
 """How fast a kernel is, and whether it is faster than another: `benchmark` measures, `compare` decides.
 
-The device replays CUDA graphs of many launches over rotated buffers (`gpu_runner.Stopwatch`), the kernel, its rival
+The device replays CUDA graphs of many launches over rotated buffers (`stopwatch.Stopwatch`), the kernel, its rival
 and an empty kernel in turn, so that drifts of the clock hit all alike. Everything from there on is arithmetic on the
 samples and lives here: medians, quartiles, and a bootstrap interval of the paired ratios (Efron, Tibshirani: An
 Introduction to the Bootstrap, chapter 13). Samples are left out for named reasons only, never for being slow.

@@ -13,8 +13,8 @@ import pytest
 from dice_lsp.records import Ambiguous, Faster, Same, Slower, kind_of
 from dice_lsp.worker.benchmark import compare, keep, launch_floor_us, net, summarize
 from dice_lsp.worker.device import Declined, Samples
-from dice_lsp.worker.gpu_runner import Stopwatch
 from dice_lsp.worker.launch import Ran
+from dice_lsp.worker.stopwatch import Stopwatch
 from tests.gpu.support import TIMED, Bench, plain_launch, plain_source, record, timed_order
 
 TABLE = [

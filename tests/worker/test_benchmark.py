@@ -37,8 +37,8 @@ from dice_lsp.worker.benchmark import (
     summarize,
 )
 from dice_lsp.worker.device import TimedOutput
-from dice_lsp.worker.gpu_runner import plan_samples
 from dice_lsp.worker.launch import NotSupported, Ran, Source
+from dice_lsp.worker.stopwatch import plan_samples
 
 H200 = {
     "capability": [9, 0],

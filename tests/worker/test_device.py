@@ -11,7 +11,7 @@ import pytest
 from dice_lsp.process import Cancelled, ChildDied, ChildError, SyncFramedChild
 from dice_lsp.records import Compiled, Kernel
 from dice_lsp.worker.device import Arena, GpuBackend, _loads_on, _places, open_backend
-from dice_lsp.worker.gpu_runner import _packed
+from dice_lsp.worker.gpu_driver import _packed
 from dice_lsp.worker.launch import NotSupported, Source
 
 CHILD = """
