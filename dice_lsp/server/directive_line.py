@@ -7,19 +7,22 @@ from dice_lsp.records import BufferSpec, Kernel, LaunchSpec, Parameter, Role
 _INTEGERS = re.compile(
     r"^(?:unsigned |signed )?(?:int|long|long long|short|char|size_t|u?int(?:8|16|32|64)_t|unsigned)$"
 )
-DEFAULT_SIZES = "1M | 1000003"
-"""A size for the clock, and one that no block divides."""
+ONE_SIZE = ("1M | 1000003",)
+SEVERAL_SIZES = ("1K | 1000", "1K | 777", "64 | 33")
+"""First a size for the clock, then one that no block divides."""
 
 
 def directive_line(kernel: Kernel, spec: LaunchSpec | None) -> str:
     """One line in the directive grammar, e.g. `//dice: n = 1M | 1000003; in x[n]; out y[n]; launch <<<cdiv(n, 256), 256>>>`."""
     known = spec or LaunchSpec(kernel.name)
+    names = [dim.name for dim in known.dims] or _size_parameters(kernel)
     sizes = [f"{dim.name} = {' | '.join(map(str, dim.values))}" for dim in known.dims]
-    size = known.dims[0].name if known.dims else _size_parameter(kernel)
-    if not known.dims:
-        sizes = [f"{size} = {DEFAULT_SIZES}"]
+    if not sizes:
+        guesses = ONE_SIZE if len(names) == 1 else SEVERAL_SIZES
+        sizes = [f"{name} = {guesses[min(place, len(guesses) - 1)]}" for place, name in enumerate(names)]
+    size = " * ".join(names)
     buffers = {buffer.name: buffer for buffer in known.buffers}
-    parts = list(sizes)
+    parts = [", ".join(sizes)]
     for role in (Role.IN, Role.OUT, Role.IO, Role.TMP):
         named = [
             _buffer(parameter, buffers.get(parameter.name), size)
@@ -32,16 +35,24 @@ def directive_line(kernel: Kernel, spec: LaunchSpec | None) -> str:
     block = _triple(known.block) or "256"
     shared = f", {known.smem_bytes}" if known.smem_bytes not in ("", "0") else ""
     parts.append(f"launch <<<{grid}, {block}{shared}>>>")
+    if kernel.template:
+        arguments = ", ".join(
+            f"{name} = {known.template.get(name) or _argument(kernel, name)}" for name in kernel.template
+        )
+        parts.append(f"with {arguments}")
     return "//dice: " + "; ".join(parts)
 
 
-def _size_parameter(kernel: Kernel) -> str:
-    """The scalar that most likely counts elements: `n` and the like, else the last integer, else a new name."""
+def _argument(kernel: Kernel, name: str) -> str:
+    """A template argument to start from: a type for a type parameter, else a number."""
+    is_type = re.search(rf"\b(?:typename|class)\s+{re.escape(name)}\b", kernel.template_spelling)
+    return "float" if is_type else "32"
+
+
+def _size_parameters(kernel: Kernel) -> list[str]:
+    """The scalars that may count elements: every integer; without any, a new name."""
     integers = [item.name for item in kernel.parameters if not item.pointer and _INTEGERS.match(item.element)]
-    for name in integers:
-        if name.lower() in ("n", "size", "count", "num", "len", "length"):
-            return name
-    return integers[-1] if integers else "n"
+    return integers or ["n"]
 
 
 def _role(parameter: Parameter, known: BufferSpec | None) -> Role:

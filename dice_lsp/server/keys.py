@@ -15,7 +15,7 @@ from dice_lsp.records import Kernel
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.slice import blank, device_slice
-from dice_lsp.source.tokens import without_comments
+from dice_lsp.source.tokens import code
 
 LONG_TEXT = 1_000_000
 """Characters above which a text is not sliced: all of it outside kernels counts as device code then."""
@@ -41,8 +41,8 @@ class KernelKeys:
         if not kernels:
             return {}
         spans = [(kernel.start, kernel.end) for kernel in kernels]
-        code = text if len(text) > LONG_TEXT else device_slice(text).text
-        shared = _hash(context, _words_of(blank(code, spans)))
+        device_text = text if len(text) > LONG_TEXT else device_slice(text).text
+        shared = _hash(context, _words_of(blank(device_text, spans)))
         surroundings = _hash(" ".join(blank(text, spans).split()))
         bodies = {kernel.name: _body_words(text[kernel.start : kernel.end]) for kernel in kernels}
         keys = {}
@@ -75,7 +75,7 @@ def _body_words(body: str) -> str:
 
 
 def _words_of(text: str) -> str:
-    return " ".join(without_comments(text).split())
+    return " ".join(text[token.start : token.end] for token in code(text))
 
 
 def _hash(*parts: str) -> str:

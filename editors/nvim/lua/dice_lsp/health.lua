@@ -26,14 +26,14 @@ local function doctor(cmd)
     )
     return
   end
-  for _, check in ipairs(report.checks or {}) do
-    local line = ("%s: %s"):format(check.name, check.message)
-    local advice = check.fix and check.fix ~= vim.NIL and { check.fix } or nil
-    if check.ok then
+  for _, finding in ipairs(report.findings or {}) do
+    local line = ("%s: %s"):format(finding.what, finding.found)
+    local advice = finding.next_step ~= "" and { finding.next_step } or nil
+    if finding.state == "ok" then
       vim.health.ok(line)
-    elseif check.required then
+    elseif finding.state == "missing" then
       vim.health.error(line, advice)
-    else
+    elseif finding.what ~= "Neovim" then -- the program cannot know which Neovim asks
       vim.health.warn(line, advice)
     end
   end
@@ -67,7 +67,7 @@ function M.check()
   vim.health.start("dice_lsp: this session")
   local clients = vim.lsp.get_clients({ name = "dice_lsp" })
   if #clients == 0 then
-    vim.health.warn("no server is running", { "open a .cu file", "then look at :LspLog or " .. vim.lsp.get_log_path() })
+    vim.health.warn("no server is running", { "open a .cu file, then look at " .. vim.lsp.get_log_path() })
   end
   for _, client in ipairs(clients) do
     local version = vim.tbl_get(client, "server_info", "version") or ""
