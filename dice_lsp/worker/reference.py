@@ -6,7 +6,7 @@ random relative step, and the change per unit step says how much rounding may ma
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -78,6 +78,9 @@ class Yardstick(Protocol):
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
         """The expectation of each case, in order. A case that the reference cannot do is a value in its place."""
 
+    def plain(self, bound: Bound) -> Mapping[str, Array] | None:
+        """The outputs of a case in single precision throughout, None where that is no other answer."""
+
     def defines_nan(self) -> bool:
         """It chooses nothing by comparing numbers, so a NaN in an input has one right answer."""
 
@@ -144,6 +147,16 @@ class TorchYardstick:
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
         return [self._one(bound) for bound in bounds]
 
+    def plain(self, bound: Bound) -> Mapping[str, Array] | None:
+        floats = [buffer.element for buffer in bound.buffers.values() if buffer.element.kind is Kind.FLOAT]
+        if any(element.storage == np.float64 for element in floats):
+            return None
+        single = {n: v.astype(np.float32) if v.dtype.kind == "f" else v for n, v in decoded(bound).items()}
+        try:
+            return self._outputs(bound, single)
+        except ExpressionFailed:
+            return None
+
     def defines_nan(self) -> bool:
         return _TORCH_CHOOSES.search(self.text) is None
 
@@ -155,7 +168,7 @@ class TorchYardstick:
             values = self._outputs(bound, decoded(bound))
             shifted = [
                 self._outputs(bound, shift(decoded(bound), _FINE_STEP, [self.seed, number]))
-                for number in range(_SHIFTS)
+                for number in range(0 if bound.large else _SHIFTS)
             ]
         except ExpressionFailed as error:
             return BadReference(f"the reference {self.words} gives nothing: {error}")
@@ -226,7 +239,7 @@ class FunctionYardstick:
 
     def __init__(
         self, name: str, function: Function, matched: Mapping[str, str], prepared: Prepared, precise: bool, body: str,
-        deadline_s: float, seed: int,
+        deadline_s: float, seed: int, in_single: "Callable[[], FunctionYardstick | None]",
     ) -> None:  # fmt: skip
         self.words = name
         self.precise = precise
@@ -236,6 +249,16 @@ class FunctionYardstick:
         self.body = body
         self.deadline_s = deadline_s
         self.seed = seed
+        self.in_single = in_single
+
+    def plain(self, bound: Bound) -> Mapping[str, Array] | None:
+        if not self.precise or (other := self.in_single()) is None:
+            return None
+        (answer,) = run_groups(other.prepared, [[other._launch(bound, decoded(bound), 0)]])
+        if isinstance(answer, (Faulted, NotSupported)):
+            return None
+        outputs = {buffer.name: self.matched[buffer.name] for buffer in bound.checked}
+        return {name: other._element(own).decode(answer[0].outputs[own]) for name, own in outputs.items()}
 
     def defines_nan(self) -> bool:
         # Loops compare indices with bounds; a comparison of data shows as `?` or `if`, or hides in another function.
@@ -342,20 +365,28 @@ def _open_function(
     nobody = evolve(
         kernel, parameters=function.parameters, start=0, end=0, body_start=0, body_end=0, line=0, launch_bounds=None
     )
-    vectors = any((element_of(p.element) or FLOAT32).lanes > 1 for p in function.parameters)
-    failure = ""
-    for fp64 in (False,) if vectors else (True, False):
+    body = without_comments(home[function.body_start : function.body_end])
+    agreed = matched
+
+    def open_at(fp64: bool) -> "FunctionYardstick | BadReference":
         wanted = evolve(source, device_text=sliced, kernel=nobody, function=name, fp64=fp64, compiled=None)
         prepared = host.prepare(wanted)
         if isinstance(prepared, CompileFailed):
             error = prepared.errors[0] if prepared.errors else prepared.messages[0]
-            failure = f"line {error.line + 1}: {error.text}"
-        elif isinstance(prepared, NotSupported):
-            failure = prepared.reason
-        else:
-            body = without_comments(home[function.body_start : function.body_end])
-            return FunctionYardstick(name, function, matched, prepared, fp64, body, deadline_s, seed)
-    return BadReference(f"the reference {name} cannot be compiled: {failure}")
+            return BadReference(f"the reference {name} cannot be compiled: line {error.line + 1}: {error.text}")
+        if isinstance(prepared, NotSupported):
+            return BadReference(f"the reference {name} cannot be compiled: {prepared.reason}")
+        return FunctionYardstick(name, function, agreed, prepared, fp64, body, deadline_s, seed, in_single)
+
+    def in_single() -> "FunctionYardstick | None":
+        opened = open_at(False)
+        return None if isinstance(opened, BadReference) else opened
+
+    if not any((element_of(p.element) or FLOAT32).lanes > 1 for p in function.parameters):
+        precise = open_at(True)
+        if not isinstance(precise, BadReference):
+            return precise
+    return open_at(False)
 
 
 def _functions(name: str, text: str, accepted_text: str | None, kernel: Kernel) -> tuple[str, list[Function]]:
@@ -417,6 +448,9 @@ class KernelYardstick:
         self.kernel = kernel
         self.deadline_s = deadline_s
         self.seed = seed
+
+    def plain(self, bound: Bound) -> Mapping[str, Array] | None:
+        return None
 
     def defines_nan(self) -> bool:
         return False
@@ -519,8 +553,9 @@ def shift(inputs: Mapping[str, Array], step: float, seed: Sequence[int]) -> dict
         if values.dtype.kind != "f":
             moved[name] = values
             continue
-        size = rng.uniform(0.5, 1.0, values.size) * step
-        moved[name] = values * (1.0 + np.where(rng.random(values.size) < 0.5, -size, size))
+        steps = rng.random(values.size) - 0.5
+        steps += np.copysign(0.5, steps)
+        moved[name] = values * (1.0 + step * steps)
     return moved
 
 
@@ -538,10 +573,12 @@ def poison_left(first: Array, second: Array | None) -> Array:
 
     With one run only, for large buffers, poison 0 has to do: a NaN that no computation makes, or -1.
     """
-    left = (first.view(np.uint8).reshape(first.size, -1) == POISON_BYTES[0]).all(axis=1)
-    if second is not None:
-        left &= (second.view(np.uint8).reshape(second.size, -1) == POISON_BYTES[1]).all(axis=1)
-    return np.asarray(left)
+    unsigned = np.dtype(f"u{first.dtype.itemsize}")
+    patterns = [np.frombuffer(bytes([byte]) * unsigned.itemsize, unsigned)[0] for byte in POISON_BYTES]
+    left = np.asarray(np.ascontiguousarray(first).view(unsigned) == patterns[0])
+    if second is not None and left.any():
+        left &= np.ascontiguousarray(second).view(unsigned) == patterns[1]
+    return left
 
 
 def _spread(
