@@ -134,21 +134,22 @@ class Stopwatch:
         """How many rotated sets, and whether that makes the runs cold."""
         pointers = [a for a in self.params["arguments"] if "data" not in a]
         set_bytes = sum(a["nbytes"] for a in pointers)
-        if not self.params["cold"] or not set_bytes:
+        if not set_bytes:
             return 1, False
         wanted = int(self.params["l2_factor"]) * self.l2_bytes
         sets = 1 if set_bytes >= wanted else -(-wanted // set_bytes) + 1
         programs = len(self.params["programs"])
         footprint = sum(a["nbytes"] * (1 if a["role"] == "in" else programs) for a in pointers)
         free_bytes, _ = ask(cu.cuMemGetInfo)
-        most = min(int(self.params["most_sets"]), int(free_bytes) // 2 // footprint)
-        if sets > most:
-            return 1, False
+        most = max(1, min(int(self.params["most_sets"]), int(free_bytes) // 2 // footprint))
+        cold = bool(self.params["cold"]) and sets <= most
+        if not cold:
+            sets, most = 1, max(1, min(most, self.l2_bytes // 2 // set_bytes))
         if self.has_io:
             # A set is used once per sample then, so more sets make the sample long enough to be timed well.
             fastest_us = 1.0 + set_bytes / float(self.params["peak_bytes_per_us"])
             sets = min(most, max(sets, math.ceil(RESTORED_SAMPLE_US / fastest_us)))
-        return sets, True
+        return sets, cold
 
     def _fill(self, sets: int) -> None:
         arena = self.card.arena
@@ -288,7 +289,7 @@ class Stopwatch:
             [self._program_graph(program, indices) for indices in plan.chunks] for program in range(len(self.programs))
         ]
         per_sample = len(plan.chunks[0])
-        gap_count = max(64, min(per_sample, 1024))
+        gap_count = max(16, min(per_sample, 1024))
         empty = self._empty_graph(gap_count, self.grid, self.block, self.smem_bytes)
         floors = [self._empty_graph(count, (1, 1, 1), (32, 1, 1), 0) for count in (512, 1024)]
         flush = self._allocate(2 * self.l2_bytes) if self.has_io and cold and len(plan.chunks) > 1 else None
