@@ -63,7 +63,7 @@ class WorkerClient:
 
     def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
         self.settings = settings
-        self._child = FramedChild([sys.executable, "-m", "dice_lsp.worker"], name="worker", env=env)
+        self._child = FramedChild([sys.executable, "-P", "-m", "dice_lsp.worker"], name="worker", env=env)
         self._turn = asyncio.Lock()
         self._deaths: Counter[str] = Counter()
         self._info: dict[str, Any] | None = None

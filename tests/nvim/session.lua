@@ -108,6 +108,17 @@ local function run()
   local offered = table.concat(vim.api.nvim_buf_get_lines(preview.current.scratch, 0, -1, false), "\n")
   preview.current.next()
   preview.current.previous()
+  -- Leaving the tab closes it and leaves nothing of the diff behind.
+  vim.cmd.tabprevious()
+  wait("the diff is closed", function()
+    return #vim.api.nvim_list_tabpages() == 1
+  end, 2000)
+  step("diff left", vim.wo.diff or vim.wo.winbar ~= "")
+  preview.current = nil
+  vim.cmd.DiceCandidates()
+  wait("the diff is open again", function()
+    return preview.current ~= nil
+  end)
   vim.api.nvim_feedkeys("a", "xt", false)
   wait("the candidate is applied", function()
     return text() == offered
@@ -179,6 +190,32 @@ local function run()
   end)
   vim.cmd.DiceCancel()
   wait("it is stopped", function()
+    return vim.tbl_contains(seen.progress, "end")
+  end, 10000)
+
+  -- A selection made by character means just those characters.
+  seen.progress = {}
+  vim.fn.cursor(kernel + 3, 1)
+  vim.fn.search("a \\* x")
+  vim.cmd("normal! vt;\27")
+  vim.cmd("'<,'>DiceFill")
+  wait("the selection is being filled", function()
+    return vim.tbl_contains(seen.progress, "begin")
+  end)
+  local selected
+  client:request("dice/candidates", { uri = vim.uri_from_bufnr(0) }, function(_, fills)
+    selected = vim.tbl_filter(function(fill)
+      return fill.running
+    end, fills or {})
+  end, 0)
+  wait("the server says what is being filled", function()
+    return selected ~= nil
+  end, 5000)
+  step("selected", vim.tbl_map(function(fill)
+    return fill.text
+  end, selected))
+  vim.cmd.DiceCancel()
+  wait("that is stopped too", function()
     return vim.tbl_contains(seen.progress, "end")
   end, 10000)
 

@@ -25,6 +25,7 @@ def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
     assert steps["tabs"] == 2 and steps["diff windows"] == 2 and "[a] apply" in steps["keys"]
     assert steps["winbar"].strip() == steps["rows"][0]
     assert steps["tabs after"] == 1 and steps["diff after"] is False
+    assert steps["diff left"] is False and steps["selected"] == ["a * x[i] + y[i]"]
     original = SAXPY.read_text()
     head, tail = original[: original.index("    int i = blockIdx")], original[original.index("\n}\n\nint main") :]
     assert steps["applied"].startswith(head) and steps["applied"].endswith(tail.rstrip("\n"))
