@@ -19,12 +19,15 @@ _FORBIDDEN = {
 }  # fmt: skip
 # No device function has these names; compiled for the host they would reach the machine.
 _MACHINE = {
-    "system", "popen", "fork", "vfork", "clone", "execl", "execlp", "execle", "execv", "execvp", "execve", "fexecve",
-    "posix_spawn", "syscall", "ptrace", "dlopen", "dlsym", "mmap", "munmap", "mprotect", "open", "openat", "creat",
-    "fopen", "freopen", "remove", "unlink", "rename", "rmdir", "mkdir", "socket", "connect", "kill", "raise", "signal",
-    "sigaction", "setjmp", "longjmp", "_setjmp", "exit", "_exit", "_Exit", "quick_exit", "atexit", "getenv", "setenv",
-    "putenv", "prctl", "ioctl", "ifstream", "ofstream", "fstream", "filesystem", "thread", "jthread", "async",
-    "pthread_create", "environ", "stdin", "stdout", "stderr", "longjmp_chk",
+    "system", "popen", "fork", "vfork", "execl", "execlp", "execle", "execv", "execvp", "execve", "fexecve", "posix_spawn",
+    "syscall", "ptrace", "dlopen", "dlsym", "mmap", "munmap", "mprotect", "openat", "creat", "fopen", "freopen", "unlink",
+    "rmdir", "mkdir", "sigaction", "setjmp", "longjmp", "_setjmp", "_exit", "_Exit", "quick_exit", "atexit", "getenv",
+    "setenv", "putenv", "prctl", "ioctl", "ifstream", "ofstream", "fstream", "filesystem", "jthread", "pthread_create",
+}  # fmt: skip
+# The same, but people also call their variables so: refused where they are called, qualified or not declared.
+_MACHINE_OR_VARIABLE = {
+    "open", "remove", "rename", "socket", "connect", "kill", "raise", "signal", "exit", "clone", "thread", "async", "environ",
+    "stdin", "stdout", "stderr", "accept", "bind", "listen", "send", "recv", "read", "write", "close", "link", "abort", "select",
 }  # fmt: skip
 _BUILTINS = re.compile(
     r"__builtin_(?:expect|assume|assume_aligned|unreachable|fabsf?|sqrtf?|fminf?|fmaxf?|fmaf?|popcountl?l?|clzl?l?|ctzl?l?|"
@@ -61,6 +64,10 @@ def screen_fill(region: Region, middle: str) -> str | None:
     if reason is not None:
         return reason
     before, after = list(lex(text, floor, start)), list(lex(text, end, ceiling))
+    known = {text[token.start : token.end] for token in (*before, *after) if token.kind is Kind.NAME}
+    known |= {parameter.name for parameter in (region.kernel.parameters if region.kernel else ())}
+    if (reason := _reaches_the_machine(text, fill, known)) is not None:
+        return reason
     return _brackets(text, before, fill, after) or _function_definition(text, fill)
 
 
@@ -85,8 +92,6 @@ def _bad_token(text: str, tokens: list[Token]) -> str | None:
                 return "holds a line continuation"
             case Kind.NAME if piece in _FORBIDDEN:
                 return f"holds {_FORBIDDEN[piece]}: `{piece}`"
-            case Kind.NAME if piece in _MACHINE:
-                return f"uses `{piece}`, which is no device function"
             case Kind.NAME if piece.startswith("__builtin_") and not _BUILTINS.match(piece):
                 return f"uses the compiler builtin `{piece}`"
             case _:
@@ -106,6 +111,28 @@ def _bad_token(text: str, tokens: list[Token]) -> str | None:
             if re.search(r"(?:\\|\?\?/)[ \t]*(?:\r?\n|$)", body):
                 return "holds a comment with a line continuation"
         last = token.end
+    return None
+
+
+def _reaches_the_machine(text: str, tokens: list[Token], known: set[str]) -> str | None:
+    """Names of the C library; `known` are those that the text around the fill uses for its own things."""
+    code = [token for token in tokens if token.kind is not Kind.COMMENT]
+    piece = [text[token.start : token.end] for token in code]
+    declared = {
+        piece[at]
+        for at in range(1, len(piece) - 1)
+        if (code[at - 1].kind is Kind.NAME or piece[at - 1] in ("*", "&", ","))
+        and piece[at + 1] in ("=", ";", ",", "[", ":")
+    }
+    for at, word in enumerate(piece):
+        if code[at].kind is not Kind.NAME:
+            continue
+        before, after = piece[at - 1] if at else "", piece[at + 1] if at + 1 < len(piece) else ""
+        member = before in (".", "->")
+        called = (after == "(" and not member) or before == "::"
+        variable = word in _MACHINE_OR_VARIABLE and not called and (member or word in known | declared)
+        if word in _MACHINE or (word in _MACHINE_OR_VARIABLE and not variable):
+            return f"uses `{word}`, which is no device function"
     return None
 
 
