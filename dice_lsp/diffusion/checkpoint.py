@@ -349,6 +349,9 @@ def _decode_defaults(layout: str, block_size: int, given: Any, name: str) -> Dec
     strange = sorted(set(given) - names)
     if strange:
         raise CheckpointError(f"{name} has the unknown decode setting {strange[0]!r} in its config")
+    if "block_size" in given and "denoising_steps" not in given:
+        # One token a step at least; fewer steps than positions would force doubtful tokens out.
+        given = {**given, "denoising_steps": given["block_size"]}
     return attrs.evolve(base, **{key: value for key, value in given.items() if value is not None})
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from dice_lsp.diffusion.model import SDAR, KVCache
 from dice_lsp.records import DecodeSettings
 
-PREFILL_TOKENS = 512
+PREFILL_TOKENS = 256
 """Tokens of one prefill pass: a cancel is seen between passes."""
 
 NUCLEUS = 128

@@ -48,6 +48,8 @@ def test_what_a_folder_says(folder):
     asked = info.settings(DecodeSettings(block_size=16, threshold=0.5))
     assert (asked.block_size, asked.denoising_steps, asked.threshold, asked.temperature) == (16, 16, 0.5, 1.0)
     assert info.settings(DecodeSettings(block_size=8, denoising_steps=2)).denoising_steps == 2
+    change_config(folder, dice_lsp={"layout": "psm", "block_sizes": [16], "decode": {"block_size": 16}})
+    assert read(folder).decode.denoising_steps == 16
 
 
 def test_dice_defaults_and_stop_tokens(tmp_path):
