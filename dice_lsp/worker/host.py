@@ -28,7 +28,7 @@ from attrs import frozen
 
 from dice_lsp import process
 from dice_lsp.records import CompileFailed, CompileMessage
-from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text
+from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text, standard_flag
 from dice_lsp.worker.launch import (
     Array,
     BlockOrder,
@@ -45,7 +45,7 @@ from dice_lsp.worker.launch import (
 )
 
 _FLAGS = (
-    "-std=c++17", "-O1", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fsigned-char",
+    "-O1", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fsigned-char",
     "-fno-semantic-interposition", "-fstack-clash-protection", "-fvisibility=hidden",
 )  # fmt: skip
 _GCC_ONLY = ("-fno-gnu-unique",)
@@ -121,7 +121,13 @@ class HostBackend:
     name = "host"
     kind = "host"
 
-    def __init__(self, cxx: str | None = None, cache_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        cxx: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        runner_flags: Sequence[str] = (),
+    ) -> None:
+        self._runner_flags = (*_RUNNER_FLAGS, *runner_flags)
         self._cxx = cxx
         self._cache_dir = Path(cache_dir) if cache_dir is not None else None
         self._toolchain: Toolchain | None = None
@@ -195,7 +201,9 @@ class HostBackend:
             for item in (package / "include" / "cooperative_groups").iterdir()
         }
         digest = hashlib.sha256(
-            repr((_VERSION, cxx, version, _FLAGS, sorted(texts.items()), sorted(stubs.items()))).encode()
+            repr(
+                (_VERSION, cxx, version, _FLAGS, self._runner_flags, sorted(texts.items()), sorted(stubs.items()))
+            ).encode()
         )
         root = self._cache_dir or Path(platformdirs.user_cache_dir("dice-lsp"))
         folder = root / f"host-{digest.hexdigest()[:20]}"
@@ -209,7 +217,7 @@ class HostBackend:
                 for name, data in stubs.items():
                     (fresh / "include" / name).parent.mkdir(parents=True, exist_ok=True)
                     (fresh / "include" / name).write_bytes(data)
-                argv = [cxx, *_RUNNER_FLAGS, str(fresh / "runner.cpp"), "-o", str(fresh / "runner"), "-ldl", "-lm"]
+                argv = [cxx, *self._runner_flags, str(fresh / "runner.cpp"), "-o", str(fresh / "runner"), "-ldl", "-lm"]
                 done = _compile(argv, 120.0, str(fresh))
                 if done.returncode != 0:
                     raise HostUnavailable(f"{cxx} could not build the runner: {_first_error(done.stderr)}")
@@ -256,7 +264,7 @@ class HostBackend:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(content, encoding="utf-8", errors="surrogateescape")
-        flags = [*_FLAGS, *(() if tools.clang else _GCC_ONLY)]
+        flags = [standard_flag(source.flags), *_FLAGS, *(() if tools.clang else _GCC_ONLY)]
         if source.function is None:
             # A reference function may well run past an inner dimension, and has one thread only.
             flags.append("-fsanitize=bounds,alignment,thread" if text.vectors else "-fsanitize=bounds,thread")

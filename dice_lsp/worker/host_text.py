@@ -8,10 +8,10 @@ are emptied, because they may hold what no host compiler reads (inline PTX).
 import bisect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from dice_lsp.source.slice import slice_together
 from dice_lsp.source.tokens import Kind, lex
@@ -124,6 +124,7 @@ _FLOAT_LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+
 
 def prepare_text(source: Source) -> HostText:
     """The files to compile for a kernel or a reference function. Raises `Unsupported` for what cannot be emulated."""
+    source = evolve(source, include_dirs=(*source.include_dirs, *_values(source.flags, "-I", "--include-path")))
     found: dict[str, _Header] = {}
     standard: list[str] = []
     virtual = PurePosixPath(MAIN).parent
@@ -188,13 +189,32 @@ def _prologue(source: Source, standard: list[str], narrow: bool) -> str:
     lines += ["#define __CUDACC__ 1", "#define __NVCC__ 1"]
     if source.fp64:
         lines.append('#include "double.h"')
-    flags = iter(source.flags)
-    for flag in flags:
-        word = next(flags, "") if flag in ("-D", "--define-macro") else flag[2:] if flag.startswith("-D") else ""
+    for word in _values(source.flags, "-D", "--define-macro"):
         name, _, value = word.partition("=")
         if re.fullmatch(r"[A-Za-z_]\w*(?:\([\w, ]*\))?", name) and "\n" not in value:
             lines.append(f"#define {name} {value if '=' in word else '1'}")
     return "\n".join(lines) + "\n"
+
+
+def _values(flags: Sequence[str], short: str, long: str) -> Iterator[str]:
+    """The values of an option, written `-Dx`, `-D x`, `--define-macro=x` or `--define-macro x`."""
+    rest = iter(flags)
+    for flag in rest:
+        if flag in (short, long):
+            yield next(rest, "")
+        elif flag.startswith(f"{long}="):
+            yield flag.removeprefix(f"{long}=")
+        elif flag.startswith(short):
+            yield flag.removeprefix(short)
+
+
+def standard_flag(flags: Sequence[str]) -> str:
+    """The C++ standard to compile for: the flags', but C++17 at least, which is the device compiler's default."""
+    for flag in reversed(flags):
+        match = re.fullmatch(r"--?std[= ]c\+\+(20|23|2a|2b)", flag)
+        if match:
+            return f"-std=c++{match[1]}"
+    return "-std=c++17"
 
 
 def _epilogue(source: Source, masked: _Masked) -> str:

@@ -723,3 +723,37 @@ def test_a_long_file_is_read_quickly(backend: HostBackend) -> None:
     result = run(backend, text, launch(1, 4, dict(x=np.zeros(4, np.int32)), ["x"]))
     assert isinstance(result, Ran) and (result.outputs["x"] == 8).all(), result
     assert time.process_time() - started < 5
+
+
+def test_a_thread_may_poll_for_another_of_its_block(backend: HostBackend) -> None:
+    text = """__global__ void k(int* x) {
+    __shared__ volatile int flag;
+    if (threadIdx.x == 0) flag = 0;
+    __syncthreads();
+    if (threadIdx.x == 40) { while (flag == 0) { } x[0] = flag; }
+    if (threadIdx.x == 3) flag = 7;
+    if (threadIdx.x == 63) { while (atomicAdd(&x[1], 0) == 0) __nanosleep(100); }
+    if (threadIdx.x == 1) atomicExch(&x[1], 5);
+}"""
+    for order in BlockOrder:
+        result = run(backend, text, launch(1, 64, dict(x=np.zeros(2, np.int32)), ["x"], order=order))
+        assert isinstance(result, Ran) and result.outputs["x"].tolist() == [7, 5], result
+
+
+def test_the_switch_of_other_processors(backend: HostBackend, tmp_path: Path) -> None:
+    host = HostBackend(cache_dir=tmp_path, runner_flags=["-DDICE_EMU_UCONTEXT"])
+    x = floats(3000)
+    for out in outputs(host, "total", 2, 256, dict(x=x, out=np.zeros(1, "f"), n=np.int32(x.size)), ["out"]):
+        np.testing.assert_allclose(out["out"][0], x.sum(dtype=np.float64), rtol=1e-4)
+    host.close()
+
+
+def test_newer_standards_and_include_flags(backend: HostBackend, tmp_path: Path) -> None:
+    (tmp_path / "size.cuh").write_text("#define SIZE 4\n")
+    text = """#include <size.cuh>
+template <typename T> concept Small = sizeof(T) <= SIZE;
+template <Small T> __global__ void k(T* x) { x[threadIdx.x] = sizeof(T); }"""
+    one = launch(1, 2, dict(x=np.zeros(2, np.int32)), ["x"])
+    flags = ("-std=c++20", "-I", str(tmp_path))
+    result = run(backend, text, one, flags=flags, template={"T": "int"})
+    assert isinstance(result, Ran) and result.outputs["x"].tolist() == [4, 4], result

@@ -110,7 +110,7 @@ void say(const char* format, ...) {
 
 // ---- fibers -------------------------------------------------------------------------------------------------------
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DICE_EMU_UCONTEXT)
 extern "C" void dice_emu_switch(void** save, void* load);
 asm(R"(
 .text
@@ -144,7 +144,7 @@ void* first_frame(char* top, void (*start)()) {
     return sp;
 }
 #define DICE_EMU_OWN_SWITCH 1
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(DICE_EMU_UCONTEXT)
 extern "C" void dice_emu_switch(void** save, void* load);
 asm(R"(
 .text
@@ -842,6 +842,9 @@ bool confine(bool loading) {
     for (int n : {SYS_munmap, SYS_mremap, SYS_brk, SYS_madvise, SYS_exit, SYS_exit_group, SYS_rt_sigreturn, SYS_sigaltstack, SYS_clock_gettime,
                   SYS_futex, SYS_setitimer, SYS_sched_yield, SYS_gettimeofday, SYS_getpid, SYS_gettid})
         f.allow(n);
+#if !defined(DICE_EMU_OWN_SWITCH)
+    f.allow(SYS_rt_sigprocmask);  // swapcontext keeps the signal mask
+#endif
     // Answers go to one descriptor; what a kernel prints to the others is dropped.
     f.add(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 4);
     f.load(offsetof(seccomp_data, args));
@@ -1072,8 +1075,21 @@ __attribute__((visibility("default"))) void dice_emu_yield(void) {
 
 __attribute__((visibility("default"))) unsigned long long dice_emu_clock(void) { return now_ns(); }
 
+// A thread that polls for what another one does lets the others run now and then, always before it reads, so that the
+// read and the write of an atomic stay together.
+static void poll() {
+    static int polls = 0, position = -1;
+    if (!in_kernel) return;
+    if (position != current) polls = 0;
+    position = current;
+    if (++polls < 2000) return;
+    polls = 0;
+    dice_emu_yield();
+}
+
 #define DICE_EMU_ACCESS(name, size, write, atomic)                                                                     \
     __attribute__((visibility("default"))) void name(uintptr_t address) {                                              \
+        if (atomic && !write) poll();                                                                                  \
         access(address, size, write, atomic, reinterpret_cast<uintptr_t>(__builtin_return_address(0)));                \
     }
 #define DICE_EMU_ACCESSES(size)                                                                                        \
