@@ -534,6 +534,11 @@ class _Builder:
         default = BENCHMARK_VALUES.get(len(labels), tuple(32 for _ in labels))
         first = tuple(value if value is not None else default[place] for place, (_, value) in enumerate(free))
         rows = [first]
+        if not known and not self.unknown and not self.covers(labels, first, own, grid, block, buffers, beside_given):
+            self.unknown.append(
+                f"the value of {labels[0]} is not known: the launch does not reach every index for each;"
+                f" write `{labels[0]} = ...` in a //dice: line"
+            )
         if scalable and not beside_given:
             checks = CHECK_VALUES.get(
                 len(labels), tuple(tuple(_MORE[(i + j) % 4] for i in range(len(labels))) for j in range(4))
@@ -556,10 +561,14 @@ class _Builder:
         grid: Size | None,
         block: Size | None,
         buffers: Iterable[BufferSpec],
+        beside_given: bool = False,
     ) -> bool:
         """Whether the launch reaches every index at these sizes, and each buffer has elements."""
         if grid is None or block is None:
             return False
+        if beside_given:
+            # The sizes that a directive gives decide together with these.
+            return True
         names = {**self.constants, **dict(zip(labels, row, strict=True))}
         try:
             blocks = [evaluate(size, names) for size in grid]
@@ -578,9 +587,11 @@ class _Builder:
                 if range_ is not None and range_.high is not None:
                     if blocks[place] * threads[place] < evaluate(range_.high.spelled(), names):
                         return False
-                range_ = own.block_indices.get(f"blockIdx.{axis}")
-                if range_ is not None and range_.high is not None:
-                    if blocks[place] < evaluate(range_.high.spelled(), names):
+                for reached, bound in (
+                    (blocks[place], own.block_indices.get(f"blockIdx.{axis}")),
+                    (threads[place], own.thread_bounds.get(f"threadIdx.{axis}")),
+                ):
+                    if bound is not None and bound.high is not None and reached < evaluate(bound.high.spelled(), names):
                         return False
         except ExpressionError:
             return False

@@ -1,11 +1,12 @@
 """The frozen evaluation set: each task stands on its own and can be launched and judged."""
 
 import re
+from math import prod
 from pathlib import Path
 
 import pytest
 
-from dice_lsp.records import Document, LaunchSpec, Origin, Role
+from dice_lsp.records import BufferSpec, Document, LaunchSpec, Origin, Role
 from dice_lsp.source.directives import parse_directives
 from dice_lsp.source.expressions import evaluate
 from dice_lsp.source.kernels import parse
@@ -70,3 +71,29 @@ def test_a_task_needs_nothing_but_standard_c(task: Path) -> None:
     includes = {include.text for include in parse(task.read_text()).includes}
     assert includes <= {"math.h", "stdint.h"}
     assert not re.search(r"__shared__|<<<(?!.*//dice)", re.sub(r"//dice:.*", "", task.read_text()))
+
+
+def test_what_is_inferred_without_directives_agrees_with_them() -> None:
+    """Bodies alone: a size is never too small, a buffer is `out` only where all of it is written."""
+    launchable = 0
+    for task in TASKS:
+        text = task.read_text()
+        given = launch_spec(text, parse(text).kernels[0], parse(text))
+        bare = re.sub(r"//dice:[^\n]*", "", text)
+        inferred = launch_spec(bare, parse(bare).kernels[0], parse(bare))
+        launchable += inferred.launchable
+        buffers = {buffer.name: buffer for buffer in given.buffers}
+        for case in cases(given):
+            names = {**given.constants, **case}
+            names |= {n: evaluate(t, names) for n, t in given.scalars.items() if t.lstrip("-").isdigit()}
+
+            def size(buffer: BufferSpec, names: dict[str, int] = names) -> int:
+                return prod(evaluate(extent, names) for extent in buffer.extents)
+
+            for buffer in inferred.buffers:
+                assert size(buffer) >= size(buffers[buffer.name]), (task.stem, buffer)
+                assert size(buffer) == size(buffers[buffer.name]) or buffer.role is not Role.OUT, (task.stem, buffer)
+        for buffer in inferred.buffers:
+            wanted = buffers[buffer.name].role
+            assert buffer.role is wanted or (buffer.role, wanted) == (Role.IO, Role.OUT), (task.stem, buffer)
+    assert launchable >= 60

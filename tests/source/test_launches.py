@@ -416,3 +416,16 @@ def test_an_index_buffer_holds_indices():
         + "int main() { const int n = 100; float *x, *y; int* idx; cudaMalloc(&x, 50 * sizeof(float)); cudaMalloc(&y, n * sizeof(float)); cudaMalloc(&idx, n * sizeof(int)); k<<<1, 128>>>(x, idx, y, n); }"
     )
     assert spec.launchable and buffers(spec) == ["in x[50]", "in idx[n]: int(0,50)", "out y[n]"]
+
+
+def test_a_size_that_one_block_must_hold_is_not_made_larger():
+    """The launch of llm.c's `global_norm_aggregate`: one block, its threads beyond `count` idle."""
+    text = (
+        kernel(
+            "float* out, int count",
+            "float v = threadIdx.x < count ? out[threadIdx.x] : 0.0f; if (threadIdx.x == 0) out[0] = v;",
+        )
+        + "void run(float* out, int grid) { k<<<1, 1024>>>(out, grid); }\n"
+    )
+    spec = spec_of(text)
+    assert not spec.launchable and any("does not reach every index" in reason for reason in spec.unknown), spec
