@@ -29,6 +29,7 @@ from dice_lsp.source.positions import LineIndex
 from dice_lsp.source.selection import body_region, region, relocate
 
 log = logging.getLogger(__name__)
+MAX_CANDIDATES = 64
 
 
 @frozen
@@ -120,7 +121,7 @@ def register(server: DiceServer) -> None:
 
 def _given(arguments: Any, command: str) -> Any:
     if arguments is None:
-        raise JsonRpcInvalidParams(f"{command} needs one argument, an object; see the README's table of commands")
+        raise JsonRpcInvalidParams(f"{command} needs one argument, an object; see docs/protocol.md")
     return arguments
 
 
@@ -131,6 +132,8 @@ async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
     snapshot = await server.documents.exact(given.uri)
     if snapshot is None:
         raise JsonRpcInvalidParams(f"{given.uri} is not open")
+    if given.candidates is not None and not 1 <= given.candidates <= MAX_CANDIDATES:
+        raise JsonRpcInvalidParams(f"candidates must be between 1 and {MAX_CANDIDATES}, not {given.candidates}")
     target = await _target(server, snapshot, given)
     if isinstance(target, str):
         server.show(target)
@@ -203,6 +206,8 @@ async def _run_fill(
         reason = f"the fill was not finished: {error}; try again"
         report = FillReport(None, kept.report.candidates if kept else (), reason)
     server.results.put_fill(target, report, number)
+    if report.candidates:
+        fills.drop_older(server, number)
     return report
 
 

@@ -40,6 +40,19 @@ def on_offer(server: DiceServer, document: Document) -> list[tuple[Fill, Place]]
     return [(fill, place) for fill, place in fills if place is not None]
 
 
+def drop_older(server: DiceServer, number: int) -> None:
+    """Forget the older fills of the same place: the newest candidates are the ones that were asked for."""
+    newest = server.results.fill(number)
+    document = None if newest is None else server.documents.present(newest.uri)
+    if document is None:
+        return
+    offers = on_offer(server, document)
+    mine = next((place for fill, place in offers if fill.number == number), None)
+    for fill, place in offers:
+        if mine == place and fill.number < number and fill.number not in server.filling:
+            drop(server, fill.number)
+
+
 def drop(server: DiceServer, number: int) -> bool:
     """Forget a fill's candidates."""
     server.taken.pop(number, None)

@@ -59,16 +59,28 @@ def progress(client: RawClient) -> list[dict[str, Any]]:
     return [item["params"]["value"] for item in client.notifications if item["method"] == "$/progress"]
 
 
-async def until_worker_died_and_went_on(client: RawClient, uri: str) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        fills = await client.ask("dice/candidates", {"uri": uri})
-        judged = [item for fill in fills if fill["running"] for item in fill["candidates"]]
-        died = [item for item in judged if "SIGKILL" in json.dumps([item["build"], item["verdict"]])]
-        if died and len(judged) > len(died):
-            return
+async def judged(client: RawClient, uri: str) -> tuple[int, int]:
+    """How many candidates of the running fill are judged, and how many of those say that the worker died."""
+    fills = await client.ask("dice/candidates", {"uri": uri})
+    candidates = [item for fill in fills if fill["running"] for item in fill["candidates"]]
+    died = [item for item in candidates if "SIGKILL" in json.dumps([item["build"], item["verdict"]])]
+    return len(candidates), len(died)
+
+
+async def kill_worker_at_work(client: RawClient, uri: str, running: int) -> psutil.Process:
+    """Kill workers until one dies over a candidate, which then says so; those after it are judged by the next worker."""
+    died = all_judged = 0
+    while not died:
+        assert running not in client.responses, "the fill ended before its worker could be killed at work"
+        if (victim := child(client, "worker")) is not None:
+            victim.kill()
+        await asyncio.sleep(0.7)
+        all_judged, died = await judged(client, uri)
+    while (await judged(client, uri))[0] <= all_judged:
+        assert running not in client.responses, "no worker took over"
         await asyncio.sleep(0.1)
-    raise AssertionError(f"no candidate says that the worker died: {judged}")
+    assert victim is not None
+    return victim
 
 
 @pytest.mark.parametrize("room", ["diffusion", "worker"])
@@ -77,16 +89,15 @@ async def test_a_child_that_is_killed_in_a_fill_is_said_and_replaced(client: Raw
     client.open(uri, SAXPY)
     assert (await fill(client, uri))["candidates"], "the fill before works"
     running = fill_of(client, uri, 64)
-    victim = await client.until(lambda: child(client, room))
-    await asyncio.sleep(0.5)
-    victim.kill()
     if room == "diffusion":
+        victim = await client.until(lambda: child(client, room))
+        await asyncio.sleep(0.5)
+        victim.kill()
         result = (await client.response(running, 60))["result"]
         assert "SIGKILL" in result["reason"] and "dice-lsp doctor" in result["reason"]
         assert client.messages() == [result["reason"]]
     else:
-        # The candidate that was being judged says what happened; those after it are judged by the next worker.
-        await until_worker_died_and_went_on(client, uri)
+        victim = await kill_worker_at_work(client, uri, running)
         client.notify("$/cancelRequest", {"id": running})
         assert (await client.response(running, 10))["error"]["code"] == -32800
     again = await fill(client, uri)

@@ -42,6 +42,9 @@ async def test_what_cannot_be_read_is_answered_too(client: RawClient) -> None:
     assert await code_of(client, "workspace/executeCommand", {"command": "dice.fill", "arguments": [1]}) == -32602
     assert await code_of(client, "workspace/executeCommand", {"command": "dice.fill", "arguments": [{}, {}]}) == -32602
     assert await code_of(client, "dice/candidates", {"fill": "one"}) == -32602
+    client.open(URI, SAXPY)
+    many = {"command": "dice.fill", "arguments": [{"uri": URI, "kernel": "saxpy", "candidates": 65}]}
+    assert await code_of(client, "workspace/executeCommand", many) == -32602
     client.send_bytes(b"Content-Length: 7\r\n\r\n{not js")
     await client.until(lambda: None in client.responses)
     assert client.responses[None][0]["error"]["code"] == -32700
