@@ -481,6 +481,9 @@ class HostKernel:
             what = "a pointer" if rest[1] == "p" else "a value"
             return NotSupported(f"parameter {name} is {what} of {rest[2]} bytes and gets something else")
         if word == "unable":
+            missing = re.search(r"undefined symbol: (\S+)", " ".join(rest))
+            if missing:
+                return NotSupported(f"{missing[1]} is not defined on the host")
             return NotSupported(f"the host runner failed: {' '.join(rest)}")
         if len(rest) < 3:
             return Faulted("fault", "the kernel spoiled its runner")

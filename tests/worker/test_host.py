@@ -96,9 +96,6 @@ def poisoned(n: int, dtype: Any = np.float32) -> Any:
     return np.frombuffer(b"\xff" * (n * np.dtype(dtype).itemsize), dtype).copy()
 
 
-# ---- right kernels ----------------------------------------------------------------------------------------------------
-
-
 def test_vector_add(backend: HostBackend) -> None:
     n = 1003
     a, b = floats(n), floats(n, seed=2)
@@ -274,8 +271,6 @@ def test_integer_intrinsics(backend: HostBackend) -> None:
         assert got[9] == [min(x, 1) + min(x, 7) + 3 for x in ints]
 
 
-# ---- wrong kernels ----------------------------------------------------------------------------------------------------
-
 HOSTILE = (DATA / "hostile.cu").read_text()
 
 
@@ -438,6 +433,19 @@ def test_what_the_host_compiler_does_not_know_is_refused(backend: HostBackend) -
     assert backend.prepare(source(with_cub)) == NotSupported("cub/block/block_reduce.cuh is not supported on the host")
 
 
+def test_a_function_without_a_body_is_refused(backend: HostBackend) -> None:
+    text = 'extern "C" __device__ int system(const char*);\n__device__ int nowhere(int);\n'
+    text += "__global__ void k(int* x) { x[0] = nowhere(1); }"
+    result = run(backend, text, launch(1, 1, dict(x=np.zeros(1, np.int32)), ["x"]))
+    assert isinstance(result, NotSupported) and "nowhere" in result.reason, result
+    if backend.toolchain().confinement != "seccomp":
+        pytest.skip("this kernel does not let a child filter its system calls")
+    calls = run(
+        backend, text.replace("nowhere(1)", 'system("true")'), launch(1, 1, dict(x=np.zeros(1, np.int32)), ["x"])
+    )
+    assert isinstance(calls, Faulted) and calls.hazard == "fault" and "is not allowed" in calls.where, calls
+
+
 def test_only_what_the_device_compiler_took_is_run(backend: HostBackend) -> None:
     refused = backend.prepare(source("__global__ void k(float* x) { x[0] = 1; }", compiled=None))
     assert refused == NotSupported("the kernel must compile for the device first")
@@ -449,8 +457,6 @@ def test_an_impossible_launch_is_refused(backend: HostBackend) -> None:
         result = run(backend, HOSTILE, launch(grid, block, values, ["y"], smem_bytes=smem), "writes_nothing")
         assert isinstance(result, Faulted) and result.where.startswith("the launch is invalid"), result
 
-
-# ---- reference functions ----------------------------------------------------------------------------------------------
 
 REFERENCES = """
 #include <cmath>
@@ -569,9 +575,6 @@ def test_initialisers_of_the_text_are_confined_too(backend: HostBackend) -> None
     one = launch(1, 1, dict(a=np.float32(2), x=floats(n), y=np.zeros(n, "f"), n=np.int32(n)), ["y"])
     result = prepared.run([one])[0]
     assert isinstance(result, Faulted) and "is not allowed" in result.where, result
-
-
-# ---- text and tools ---------------------------------------------------------------------------------------------------
 
 
 def test_user_headers_are_taken_along(backend: HostBackend, tmp_path: Path) -> None:

@@ -57,8 +57,6 @@ extern __attribute__((visibility("hidden"))) char* dice_emu_dynamic;
 extern __attribute__((visibility("hidden"))) unsigned dice_emu_dynamic_bytes;
 }
 
-// ---- vector types -------------------------------------------------------------------------------------------------
-
 #define DICE_EMU_VECTORS(T, base, a2, a4)                                                                              \
     struct base##1 {                                                                                                   \
         T x;                                                                                                           \
@@ -118,8 +116,6 @@ struct dynamic_array {
     }
 };
 }  // namespace dice_emu
-
-// ---- barriers and warp operations ---------------------------------------------------------------------------------
 
 DICE_EMU_INLINE void __syncthreads(DICE_EMU_LINE) { dice_emu_barrier(dice_emu_line, 0, 0); }
 DICE_EMU_INLINE int __syncthreads_count(int p, DICE_EMU_LINE) { return dice_emu_barrier(dice_emu_line, 1, p); }
@@ -202,7 +198,6 @@ DICE_EMU_INLINE unsigned __reduce_and_sync(unsigned m, unsigned v, DICE_EMU_LINE
 DICE_EMU_INLINE unsigned __reduce_or_sync(unsigned m, unsigned v, DICE_EMU_LINE) { return static_cast<unsigned>(dice_emu_warp(dice_emu_reduce_or, m, v, 0, dice_emu_line)); }
 DICE_EMU_INLINE unsigned __reduce_xor_sync(unsigned m, unsigned v, DICE_EMU_LINE) { return static_cast<unsigned>(dice_emu_warp(dice_emu_reduce_xor, m, v, 0, dice_emu_line)); }
 
-// ---- atomics ------------------------------------------------------------------------------------------------------
 // The second argument takes its type from the first, as in CUDA's overloads. They read and write like any access, so a
 // guard page sees them too; `volatile` is how the watch for races knows them.
 
@@ -267,7 +262,6 @@ DICE_EMU_INLINE T atomicCAS_system(T* p, dice_emu::same<T> expected, dice_emu::s
     return atomicCAS(p, expected, v);
 }
 
-// ---- min, max and the like ----------------------------------------------------------------------------------------
 // A float's min and max give the other operand for a NaN, as fminf and fmaxf do.
 
 template <class A, class B, class = dice_emu::number<A>, class = dice_emu::number<B>>
@@ -288,8 +282,6 @@ DICE_EMU_INLINE long long llmin(long long a, long long b) { return a < b ? a : b
 DICE_EMU_INLINE long long llmax(long long a, long long b) { return a > b ? a : b; }
 DICE_EMU_INLINE unsigned long long ullmin(unsigned long long a, unsigned long long b) { return a < b ? a : b; }
 DICE_EMU_INLINE unsigned long long ullmax(unsigned long long a, unsigned long long b) { return a > b ? a : b; }
-
-// ---- mathematics --------------------------------------------------------------------------------------------------
 
 DICE_EMU_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 DICE_EMU_INLINE float rsqrtf(float x) { return static_cast<float>(1.0 / sqrt(static_cast<double>(x))); }
@@ -435,8 +427,6 @@ DICE_EMU_INLINE double __hiloint2double(int hi, int lo) {
     return dice_emu::from_bits<double>(static_cast<unsigned long long>(static_cast<unsigned>(hi)) << 32 | static_cast<unsigned>(lo));
 }
 
-// ---- integer intrinsics -------------------------------------------------------------------------------------------
-
 DICE_EMU_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
 DICE_EMU_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 DICE_EMU_INLINE int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
@@ -508,8 +498,6 @@ DICE_EMU_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
 }
 DICE_EMU_INLINE unsigned __vadd4(unsigned a, unsigned b) { return ((a & 0x7f7f7f7fu) + (b & 0x7f7f7f7fu)) ^ ((a ^ b) & 0x80808080u); }
 
-// ---- loads with cache hints, address spaces, time -----------------------------------------------------------------
-
 #define DICE_EMU_LOAD(name)                                                                                            \
     template <class T>                                                                                                 \
     DICE_EMU_INLINE T name(const T* p) {                                                                               \
@@ -544,8 +532,6 @@ template <class... A>
 DICE_EMU_INLINE int dice_emu_printf(const char*, A...) {
     return static_cast<int>(sizeof...(A));
 }
-
-// ---- the entry ----------------------------------------------------------------------------------------------------
 
 namespace dice_emu {
 

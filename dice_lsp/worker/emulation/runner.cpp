@@ -41,8 +41,6 @@
 
 namespace {
 
-// ---- the job, as the other side writes it -------------------------------------------------------------------------
-
 struct JobHeader {
     uint32_t magic, launches;
 };
@@ -66,8 +64,6 @@ constexpr int max_threads = 1024;
 constexpr int max_arguments = 256;
 constexpr unsigned char canary = 0xC3;
 constexpr unsigned char poison = 0xFF;
-
-// ---- answers ------------------------------------------------------------------------------------------------------
 
 int status_fd = 1;
 dice_emu_module_info* module_info = nullptr;
@@ -107,8 +103,6 @@ void say(const char* format, ...) {
     say("\t%u,%u,%u\t%u,%u,%u\t%lu\n", b.x, b.y, b.z, t.x, t.y, t.z, static_cast<unsigned long>(pc - module_base));
     _exit(0);
 }
-
-// ---- fibers -------------------------------------------------------------------------------------------------------
 
 #if defined(__x86_64__) && !defined(DICE_EMU_UCONTEXT)
 extern "C" void dice_emu_switch(void** save, void* load);
@@ -215,7 +209,6 @@ int idle_count = 0;
 int running_fiber = -1;
 void* scheduler_sp = nullptr;
 
-// ---- the threads of the running block -----------------------------------------------------------------------------
 // A thread's rank is its linear index; its position is its place in the order in which threads are run.
 
 struct WarpWait {
@@ -528,8 +521,6 @@ void run_block(const JobLaunch& launch, uint64_t number) {
     dice_emu_switch(&scheduler_sp, fibers[running_fiber].sp);
 }
 
-// ---- memory -------------------------------------------------------------------------------------------------------
-
 struct Buffer {
     char *base = nullptr, *pages = nullptr, *data = nullptr;
     size_t total = 0, page_bytes = 0, size = 0, guard = 0, itemsize = 1;
@@ -575,7 +566,6 @@ const char* spoiled(const Buffer& b) {
     return nullptr;
 }
 
-// ---- races --------------------------------------------------------------------------------------------------------
 // The compiler calls the functions below (-fsanitize=thread) before every access to memory. Running one thread after the
 // other hides a lost update, so each word remembers who wrote it, and when: two threads that nothing orders must not both
 // write it with different values. In shared memory one of them reading is enough. A write of the value that is there
@@ -589,7 +579,7 @@ struct Mark {
 };
 constexpr uint16_t several_threads = 0xffff;
 constexpr uint8_t several_warps = 0xff, atomic_bit = 0x80;
-constexpr uint64_t watched_accesses = 1u << 19;  // some 30 ms; a race shows in the first blocks or hardly at all
+constexpr uint64_t watched_accesses = 1u << 18;  // some 15 ms; a race shows in the first blocks or hardly at all
 
 struct Region {
     char* begin = nullptr;
@@ -724,8 +714,6 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
     }
 }
 
-// ---- signals ------------------------------------------------------------------------------------------------------
-
 void on_fault(int signal, siginfo_t* info, void* context) {
     uintptr_t pc = 0;
     char access = '?';
@@ -799,8 +787,6 @@ void install_handlers() {
     sigfillset(&sa.sa_mask);
     for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGALRM}) sigaction(s, &sa, nullptr);
 }
-
-// ---- the system-call filter ---------------------------------------------------------------------------------------
 
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 #if defined(__x86_64__)
@@ -893,8 +879,6 @@ void die(const char* why) {
     say("unable\t%s\n", why);
     _exit(0);
 }
-
-// ---- one launch ---------------------------------------------------------------------------------------------------
 
 void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_fd, size_t job_bytes, const char* device_copy) {
     static dice_emu_arg values[max_arguments];
@@ -1015,8 +999,6 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
 }
 
 }  // namespace
-
-// ---- what compiled kernels call -----------------------------------------------------------------------------------
 
 extern "C" {
 

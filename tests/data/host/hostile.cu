@@ -95,7 +95,6 @@ __global__ void uninitialised(const float* x, float* y, int n) {
     __shared__ float tile[64];
     y[threadIdx.x] = tile[threadIdx.x];
 }
-// ---- races
 __global__ void counts_without_atomics(const float* x, float* y, int n) { y[threadIdx.x & 7] += 1.0f; }
 __global__ void sets_then_adds(const float* x, float* y, int n) {
     if (threadIdx.x == 0 && blockIdx.x == 0) y[0] = 0.0f;
@@ -128,7 +127,6 @@ __global__ void warp_without_sync(const float* x, float* y, int n) {
     if (threadIdx.x == 0) y[0] = s[0];
 }
 __global__ void blocks_overlap(const float* x, float* y, int n) { y[threadIdx.x] = blockIdx.x; }
-// ---- no races
 __global__ void same_value(const float* x, float* y, int n) {
     __shared__ float s[1];
     s[0] = 5.0f;
