@@ -395,7 +395,7 @@ def choose_positions(schedule: Schedule, masked: Tensor, confidences: Tensor, en
     if schedule.strategy != "low_confidence_dynamic":
         raise ValueError(f"unknown strategy {schedule.strategy!r}")
     sure = masked & (confidences > schedule.threshold)
-    enough = sure.sum(-1, keepdim=True) >= torch.minimum(masked.sum(-1, keepdim=True), torch.tensor(quota))
+    enough = sure.sum(-1, keepdim=True) >= masked.sum(-1, keepdim=True).clamp(max=quota)
     return torch.where(enough, sure, best)
 
 
