@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
 from dice_lsp.worker.elements import Array
@@ -55,10 +56,10 @@ def evaluate_torch(text: str, names: Mapping[str, Any]) -> tuple[Array, ...]:
     try:
         with np.errstate(all="ignore"):
             result = _value(tree.body, names)
-    except ExpressionFailed:
-        raise
+    except ExpressionFailed as error:
+        raise ExpressionFailed(_one_line(error)) from None
     except (TypeError, ValueError, IndexError, ArithmeticError, KeyError, AttributeError, MemoryError) as error:
-        raise ExpressionFailed(f"`{text.strip()}` cannot be evaluated: {error}") from None
+        raise ExpressionFailed(f"`{text.strip()}` cannot be evaluated: {_one_line(error)}") from None
     except RecursionError:
         raise ExpressionFailed("the expression is nested too deeply") from None
     parts = result if isinstance(result, (tuple, list)) and not isinstance(result, Pair) else (result,)
@@ -70,6 +71,12 @@ def evaluate_torch(text: str, names: Mapping[str, Any]) -> tuple[Array, ...]:
             raise ExpressionFailed(f"`{text.strip()}` gives {type(part).__name__}, not a tensor")
         tensors.append(np.asarray(part))
     return tuple(tensors)
+
+
+def _one_line(error: Exception) -> str:
+    """An error's message as one phrase: numpy prints arrays over many lines."""
+    words = " ".join(str(error).split()).rstrip(".")
+    return words if len(words) <= 300 else words[:297] + "..."
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -140,7 +147,8 @@ _DTYPES = {
 }  # fmt: skip
 
 
-class _Dtype(NamedTuple):
+@frozen
+class _Dtype:
     name: str
 
 
@@ -212,6 +220,7 @@ def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
             found = FUNCTIONS.get("norm" if (module, name) == ("torch.linalg", "vector_norm") else name)
             if found is None:
                 raise ExpressionFailed(f"{spelled} is not understood here; see the list of functions in the manual")
+            _room_for(positional)
             try:
                 return found(*positional, **keywords)
             except TypeError as error:
@@ -297,6 +306,7 @@ def _compare(op: ast.cmpop, a: Any, b: Any) -> Any:
     }  # fmt: skip
     if (function := table.get(type(op))) is None:
         raise ExpressionFailed(f"the comparison {type(op).__name__} is not understood here")
+    _room(np.broadcast_shapes(np.shape(a), np.shape(b)))
     return function(a, b)
 
 
@@ -307,9 +317,19 @@ def _array(value: Any) -> Array:
 
 
 def _room(shape: Sequence[int]) -> tuple[int, ...]:
-    if math.prod(shape) > MAX_ELEMENTS:
+    if math.prod(shape) > MAX_ELEMENTS or any(size > MAX_ELEMENTS for size in shape):
         raise ExpressionFailed(f"a tensor of shape {tuple(shape)} is too large here")
     return tuple(int(size) for size in shape)
+
+
+def _room_for(arguments: Sequence[Any]) -> None:
+    """Tensors that broadcast against each other must not make a huge one."""
+    shapes = [argument.shape for argument in arguments if isinstance(argument, np.ndarray)]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        return  # they meet in another way, a product for one, which has its own limit
+    _room(shape)
 
 
 def _work(products: int) -> None:
@@ -504,7 +524,7 @@ def _round(self: Any, decimals: int = 0) -> Any:
 
 
 def _addcmul(self: Any, a: Any, b: Any, value: Any = 1) -> Any:
-    return self + value * (a * b)
+    return self + value * np.multiply(a, b)
 
 
 def _addcdiv(self: Any, a: Any, b: Any, value: Any = 1) -> Any:
@@ -681,6 +701,7 @@ def _argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = 
 
 
 def _topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
+    _room((int(k),))
     indices = np.take(_argsort(self, dim, descending=largest), np.arange(int(k)), axis=int(dim))
     return Pair(np.take_along_axis(_array(self), indices, int(dim)), indices)
 
@@ -753,7 +774,7 @@ def _expand(self: Any, *sizes: Any) -> Array:
 
 
 def _repeat(self: Any, *sizes: Any) -> Array:
-    counts = _shape(sizes)
+    counts = _room(_shape(sizes))
     _room((math.prod(counts) * _array(self).size,))
     return np.tile(_array(self), counts)
 
@@ -804,6 +825,7 @@ def _unbind(self: Any, dim: int = 0) -> tuple[Array, ...]:
 
 
 def _narrow(self: Any, dim: int, start: int, length: int) -> Array:
+    _room((int(length),))
     return np.take(_array(self), np.arange(int(start), int(start) + int(length)), int(dim))
 
 
@@ -845,11 +867,17 @@ def _take(self: Any, index: Any) -> Array:
 
 
 def _tril(self: Any, diagonal: int = 0) -> Array:
-    return np.tril(_array(self), int(diagonal))
+    return np.tril(_matrix(self), int(diagonal))
 
 
 def _triu(self: Any, diagonal: int = 0) -> Array:
-    return np.triu(_array(self), int(diagonal))
+    return np.triu(_matrix(self), int(diagonal))
+
+
+def _matrix(value: Any) -> Array:
+    if np.ndim(value) < 2:
+        raise ExpressionFailed("a matrix is needed where a vector stands")
+    return _array(value)
 
 
 def _diag(self: Any, diagonal: int = 0) -> Array:
@@ -980,6 +1008,11 @@ def _dot(self: Any, other: Any) -> Any:
 def _outer(self: Any, other: Any) -> Array:
     _room((_array(self).size, _array(other).size))
     return np.outer(_array(self), _array(other))
+
+
+def _kron(self: Any, other: Any) -> Array:
+    _room((_array(self).size, _array(other).size))
+    return np.kron(_array(self), _array(other))
 
 
 def _addmm(self: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -1248,7 +1281,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "clamp_max": lambda self, max: _clamp(self, None, max),
     "where": _where_method, "masked_fill": _masked_fill, "lerp": _lerp,
     "add": _add, "sub": _sub, "subtract": _sub, "div": _div, "divide": _div, "true_divide": _div,
-    "mul": _two(lambda a, b: a * b), "multiply": _two(lambda a, b: a * b), "pow": _two(_power),
+    "mul": _two(np.multiply), "multiply": _two(np.multiply), "pow": _two(_power),
     "float_power": _two(lambda a, b: np.power(_float(a), b)), "floor_divide": _two(np.floor_divide),
     "remainder": _two(np.mod), "fmod": _two(np.fmod), "addcmul": _addcmul, "addcdiv": _addcdiv,
     "minimum": _two(np.minimum), "maximum": _two(np.maximum), "fmin": _two(np.fmin), "fmax": _two(np.fmax),
@@ -1295,7 +1328,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "matmul": _matmul, "mm": _matmul, "bmm": _matmul, "mv": _matmul, "dot": _dot, "inner": _dot, "vdot": _dot,
     "outer": _outer, "ger": _outer, "addmm": _addmm, "addmv": _addmm, "baddbmm": _addmm, "einsum": _einsum,
     "linear": _linear, "trace": _trace, "cdist": _cdist,
-    "kron": lambda self, other: np.kron(_array(self), _array(other)),
+    "kron": _kron,
     # torch.nn.functional
     "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "batch_norm": _batch_norm,
     "normalize": _normalize, "cosine_similarity": _cosine_similarity, "conv1d": _conv(1), "conv2d": _conv(2),
