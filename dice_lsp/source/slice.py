@@ -23,6 +23,7 @@ from dice_lsp.records import Kernel
 from dice_lsp.source.headers import read_header
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.skeleton import Skeleton
+from dice_lsp.source.tokens import BLOCK_COMMENT, LINE_COMMENT, QUOTED, RAW_STRING
 
 DEVICE_WORDS = frozenset({"__global__", "__device__", "__constant__", "__shared__", "__managed__", "__grid_constant__"})
 _DEVICE_NAMES = DEVICE_WORDS | {"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads", "__syncwarp"}
@@ -171,6 +172,11 @@ def slice_together(texts: Sequence[str], keep_functions: Sequence[str] = ()) -> 
     )  # fmt: skip
 
 
+def all_includes(text: str) -> tuple[Include, ...]:
+    """Every include of a text, in host functions too: what a compiler of the whole text would read."""
+    return _read_directives(text, mask(text))[0]
+
+
 def includes_of(text: str) -> tuple[Include, ...]:
     """The includes of a text that a slice may keep, before anything is decided: those outside of host functions."""
     outline = _outline(text, _device_macros([_macros_of(text)]))
@@ -237,12 +243,11 @@ def mask(text: str) -> str:
     out: list[str] = []
     at = 0
     for token in _LEXICAL.finditer(text):
-        kind = token.lastgroup
-        if kind == "number":
+        if token["number"] is not None:
             continue
         out.append(text[at : token.start()])
         piece = token.group()
-        if kind == "comment":
+        if token["comment"] is not None:
             out.append(re.sub(r"[^\r\n]", " ", piece))
         else:
             out.append(piece[0] + re.sub(r"[^\r\n]", " ", piece[1:-1]) + (piece[-1] if len(piece) > 1 else ""))
@@ -252,14 +257,10 @@ def mask(text: str) -> str:
 
 
 _LEXICAL = re.compile(
-    r"""
-      (?P<comment> //(?:[^\n\r\\]|\\(?:\r\n|[\s\S])?)* | /\*[\s\S]*?(?:\*/|\Z) )
-    | (?P<raw> (?:\b(?:u8|u|U|L))?R"(?P<delimiter>[^()\\\s"]{0,16})\([\s\S]*?(?:\)(?P=delimiter)"|\Z) )
-    | (?P<string> "(?:[^"\\\n\r]|\\(?:\r\n|[\s\S]))*(?:"|(?=[\n\r])|\Z) )
-    | (?P<number> \b[0-9](?:'?[0-9A-Za-z_.])* )
-    | (?P<character> '(?:[^'\\\n\r]|\\(?:\r\n|[\s\S]))*(?:'|(?=[\n\r])|\Z) )
-    """,
-    re.VERBOSE,
+    rf"(?P<comment>{LINE_COMMENT}|{BLOCK_COMMENT})|(?P<raw>\b{RAW_STRING})|(?P<string>{QUOTED})"
+    # A quote inside a number separates digits.
+    r"|(?P<number>\b[0-9](?:'?[0-9A-Za-z_.])*)"
+    r"|(?P<character>'[^'\\\r\n]*(?:\\(?:\r\n|[\s\S])[^'\\\r\n]*)*'?)"
 )
 
 
@@ -268,7 +269,7 @@ def _normalised(text: str) -> str:
     text = re.sub(r"\\[ \t]*(?:\r\n|\r|\n)", " ", text)
     lines: list[str] = []
     # Literals are told apart by their text, so comments alone are removed here.
-    text = _LEXICAL.sub(lambda token: " " if token.lastgroup == "comment" else token.group(), text)
+    text = _LEXICAL.sub(lambda token: " " if token["comment"] is not None else token.group(), text)
     for line in re.split(r"\r\n|\r|\n", text):
         tokens = " ".join(re.findall(r"[A-Za-z_0-9.]+|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\S", line))
         if tokens:
@@ -931,7 +932,7 @@ def _read_directives(text: str, code: str) -> tuple[tuple[Include, ...], tuple[t
 
 
 def _uncommented(text: str) -> str:
-    return _LEXICAL.sub(lambda token: " " if token.lastgroup == "comment" else token.group(), text)
+    return _LEXICAL.sub(lambda token: " " if token["comment"] is not None else token.group(), text)
 
 
 def _include(word: str, target: str, start: int, end: int, line: int, unconditional: bool) -> Include:

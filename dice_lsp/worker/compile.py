@@ -44,6 +44,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.source import slice as slices
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
+from dice_lsp.source.tokens import split_top_level
 from dice_lsp.worker.occupancy import limits_of, occupancy
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
 
@@ -527,6 +528,9 @@ class Compiler:
         """The whole file through nvcc, host code included (it is parsed, never assembled or run)."""
         assert self.nvcc_path is not None
         started = time.monotonic()
+        refused = _Assembler(self, job).refusals_of_whole_text()
+        if refused:
+            return (CompileFailed(f"nvcc {self.nvcc_version or '?'}", refused),) * len(job.kernels)
         compiler = f"nvcc {self.nvcc_version or '?'}"
         tail, expressions = "", []
         for index, (key, kernel) in enumerate(zip(build_keys(job.kernels), job.kernels, strict=True)):
@@ -695,6 +699,20 @@ class _Assembler:
             errors=tuple(self.errors),
             missing=tuple(self.missing),
         )
+
+    def refusals_of_whole_text(self) -> tuple[CompileMessage, ...]:
+        """What is wrong with the includes of the text, host functions included, for a compiler that finds files itself."""
+        self.paths = [self.job.path]
+        for include in slices.all_includes(self.job.text):
+            if include.kind is IncludeKind.REFUSED:
+                self._refuse(0, include.line, include.reason)
+                continue
+            folders = () if include.angled else (self.folder, *self.include_dirs)
+            paths = [Path(os.path.normpath(folder / include.name)) for folder in folders] or [Path("/") / include.name]
+            outside = not any(path.is_relative_to(root) for path in paths for root in self.roots)
+            if outside and (not include.angled or include.name.startswith(("/", "..")) or "/../" in include.name):
+                self._refuse(0, include.line, f"#include of {include.name} leaves the workspace, so it is not read")
+        return tuple(self.errors)
 
     def _take(self, at: int, include: Include) -> None:
         line = include.line if at == 0 else self.lines[at]
@@ -873,17 +891,8 @@ def _is_type_parameter(kernel: Kernel, name: str) -> bool:
 
 
 def _split(parameters: str) -> list[str]:
-    """A template parameter list at its outer commas."""
-    parts, depth, at = [], 0, 0
-    for index, character in enumerate(parameters):
-        if character in "<([{":
-            depth += 1
-        elif character in ">)]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(parameters[at:index])
-            at = index + 1
-    return [*parts, parameters[at:]]
+    """A template parameter or argument list at its outer commas."""
+    return [parameters[start:end] for start, end in split_top_level(parameters, angles=True)]
 
 
 def _launch_bound(kernel: Kernel) -> int | None:

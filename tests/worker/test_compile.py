@@ -538,6 +538,18 @@ def test_nvcc_alone(with_nvcc: Compiler, tmp_path: Path) -> None:
     assert fatal.line == 0 and "absent.h" in fatal.text
 
 
+@pytest.mark.parametrize(
+    "name", ['"/etc/passwd"', '"../../../../../../etc/passwd"', "</etc/passwd>", "</dev/zero>", "H"]
+)
+def test_nvcc_reads_no_file_outside_the_workspace(with_nvcc: Compiler, tmp_path: Path, name: str) -> None:
+    made = Compiler(cache_dir=tmp_path)
+    made._nvrtc = None
+    text = f"int main() {{\n#include {name}\n}}\n__global__ void k(float* x) {{ x[0] = 1; }}\n"
+    build = failed(build_one(made, text, tmp_path / "k.cu"))
+    assert build.errors[0].line == 1 and "root:" not in " ".join(m.text for m in build.messages)
+    assert any(word in build.errors[0].text for word in ("leaves the workspace", "it is no header", "file plainly"))
+
+
 def test_nvcc_has_a_deadline(with_nvcc: Compiler, tmp_path: Path) -> None:
     made = Compiler(cache_dir=tmp_path)
     made._nvrtc = None
