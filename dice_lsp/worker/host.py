@@ -17,7 +17,7 @@ import shutil
 import struct
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,8 @@ class HostBackend:
     def toolchain(self) -> Toolchain:
         """The compiler and the runner, built if need be. Raises `HostUnavailable` with what is missing."""
         with self._lock:
-            if self._toolchain is None:
+            # A user may empty the cache under a worker that runs for days.
+            if self._toolchain is None or not self._toolchain.runner.exists():
                 self._toolchain = self._build_toolchain()
             return self._toolchain
 
@@ -299,7 +300,7 @@ class HostBackend:
                 place = f"line {message.line + 1}" + ("" if file == FILE_NAME else f" of {file}")
                 what = f"{message.text} ({place})"
             return NotSupported(f"the host compiler does not take it: {what}")
-        return HostKernel(source, tools, shared, text.vectors, text.shared_arrays, text.notes)
+        return HostKernel(source, self.toolchain, shared, text.vectors, text.shared_arrays, text.notes)
 
 
 def _first_line(data: bytes) -> str:
@@ -333,14 +334,14 @@ class HostKernel:
     def __init__(
         self,
         source: Source,
-        tools: Toolchain,
+        toolchain: Callable[[], Toolchain],
         shared: Path,
         vectors: bool,
         shared_arrays: frozenset[str],
         notes: tuple[str, ...],
     ) -> None:
         self._source = source
-        self._tools = tools
+        self._toolchain = toolchain
         self._shared = shared
         self._vectors = vectors
         self._shared_arrays = shared_arrays
@@ -395,7 +396,7 @@ class HostKernel:
                 )
                 stack = _FUNCTION_STACK_BYTES if function else _KERNEL_STACK_BYTES
                 done = process.run(
-                    [str(self._tools.runner), str(self._shared), str(fd), str(stack)],
+                    [str(self._toolchain().runner), str(self._shared), str(fd), str(stack)],
                     deadline_s=deadline,
                     limits=limits,
                     env={},

@@ -1,6 +1,7 @@
 """The host emulation with a real compiler: right kernels agree with numpy in every order, wrong ones are told apart."""
 
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -620,6 +621,14 @@ def test_the_cache_is_made_once(tmp_path: Path, backend: HostBackend) -> None:
     before = sorted(tmp_path.rglob("*"))
     again = HostBackend(cxx=first.cxx, cache_dir=tmp_path)
     assert again.toolchain() == first and sorted(tmp_path.rglob("*")) == before
+    # It may be emptied under a running worker.
+    prepared = again.prepare(source(HOSTILE, "writes_nothing"))
+    assert isinstance(prepared, HostKernel)
+    shutil.rmtree(first.folder)
+    one = launch(1, 64, dict(x=floats(64), y=poisoned(64), n=np.int32(64)), ["y"])
+    assert isinstance(prepared.run([one])[0], Ran)
+    assert isinstance(again.prepare(source(HOSTILE, "divides")), HostKernel)
+    again.close()
 
 
 SPELLINGS = """
