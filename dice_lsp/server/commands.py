@@ -116,7 +116,7 @@ def register(server: DiceServer) -> None:
 
     @server.feature("dice/candidates")
     async def candidates(params: CandidatesParams) -> list[dict[str, Any]]:
-        return _candidates(server, params)
+        return await _candidates(server, params)
 
 
 def _given(arguments: Any, command: str) -> Any:
@@ -327,7 +327,7 @@ def _discard(server: DiceServer, given: DiscardArguments) -> dict[str, Any]:
     return {"discarded": dropped}
 
 
-def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict[str, Any]]:
+async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict[str, Any]]:
     """Every fill on offer with its place in the present text, what stands there, and the candidates' texts."""
     found = []
     uris = [params.uri] if params.uri is not None else server.documents.uris()
@@ -335,8 +335,10 @@ def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict[str, 
         document = server.documents.present(uri)
         if document is None:
             continue
-        index = LineIndex(document.text)
-        for fill, place in fills.on_offer(server, document):
+        known = server.results.fills(uri)
+        offers = await server.documents.in_thread(fills.placed, server, document, known)
+        index = await server.documents.in_thread(LineIndex, document.text)
+        for fill, place in offers:
             if params.fill is not None and fill.number != params.fill:
                 continue
             wire = to_lsp.fill_report(fill.number, fill.report)

@@ -1,5 +1,7 @@
 """Where the candidates of a fill belong in the present text."""
 
+from collections.abc import Sequence
+
 from attrs import frozen
 
 from dice_lsp.jobs import Fill
@@ -36,17 +38,22 @@ def place_of(server: DiceServer, fill: Fill, document: Document) -> Place | None
 
 def on_offer(server: DiceServer, document: Document) -> list[tuple[Fill, Place]]:
     """The fills of a document that have a place in its present text, newest first."""
-    fills = ((fill, place_of(server, fill, document)) for fill in server.results.fills(document.uri))
-    return [(fill, place) for fill, place in fills if place is not None]
+    return placed(server, document, server.results.fills(document.uri))
+
+
+def placed(server: DiceServer, document: Document, fills: Sequence[Fill]) -> list[tuple[Fill, Place]]:
+    """Those of `fills` that have a place in this text. For a text that was not read yet, call it beside the loop."""
+    places = ((fill, place_of(server, fill, document)) for fill in fills)
+    return [(fill, place) for fill, place in places if place is not None]
 
 
 def drop_older(server: DiceServer, number: int) -> None:
     """Forget the older fills of the same place: the newest candidates are the ones that were asked for."""
     newest = server.results.fill(number)
-    document = None if newest is None else server.documents.present(newest.uri)
-    if document is None:
+    snapshot = None if newest is None else server.documents.last(newest.uri)
+    if snapshot is None:
         return
-    offers = on_offer(server, document)
+    offers = on_offer(server, snapshot.document)
     mine = next((place for fill, place in offers if fill.number == number), None)
     for fill, place in offers:
         if mine == place and fill.number < number and fill.number not in server.filling:
