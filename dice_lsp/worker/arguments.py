@@ -500,7 +500,10 @@ def _drawn(
         case "normal", []:
             return rng.standard_normal(numbers)
         case "uniform", [low, high]:
-            return rng.uniform(number(low, names, what), number(high, names, what), numbers)
+            lowest, highest = number(low, names, what), number(high, names, what)
+            if not (lowest <= highest and math.isfinite(highest - lowest)):
+                raise _Bad(f"{what}: `{spec.init}` is no range")
+            return rng.uniform(lowest, highest, numbers)
         case "int", []:
             return _default_ints(element, numbers, rng)
         case "int", [low, high]:

@@ -193,6 +193,8 @@ def test_float_scalars_are_read(text: str, value: float) -> None:
         (spec("in x n;out y n", dims="n=4000000000"), "4000000000"),
         (spec("in x n gaussian;out y n"), "is no init"),
         (spec("in x n int(5,5);out y n"), "empty range"),
+        (spec("in x n uniform(1,0);out y n"), "is no range"),
+        (spec("in x n uniform(0,1e400);out y n"), "is no range"),
         (spec("in x n;out y n", unknown=("the launch is not known",)), "the launch is not known"),
         (spec("in x n;io y n", scalars={"a": "__import__('os')"}), "no number"),
         (spec("in x n*n*n;out y n", dims="n=100000"), "bytes"),
