@@ -219,7 +219,7 @@ def standard_flag(flags: Sequence[str]) -> str:
 
 def _epilogue(source: Source, masked: _Masked) -> str:
     if source.function is not None:
-        name, end = source.function, "__bss_start"
+        name, end, returns_early = source.function, "__bss_start", False
         if "<" not in name:
             parameters = _template_parameters(masked, name.rpartition("::")[2])
             if parameters and all(parameter in source.template for parameter in parameters):
@@ -233,7 +233,9 @@ def _epilogue(source: Source, masked: _Masked) -> str:
             values.append(source.template[parameter])
         if source.kernel.template:
             name += f"<{', '.join(values)}>"
-    return f'\n#line 1 "entry"\nDICE_EMU_MODULE({end}, &{name})\n'
+        wanted = [function for function in masked.functions if function.name == source.kernel.name]
+        returns_early = any(re.search(r"\breturn\s*;", masked.code[f.open : f.close]) for f in wanted)
+    return f'\n#line 1 "entry"\nDICE_EMU_MODULE({end}, {int(returns_early)}, &{name})\n'
 
 
 def _template_parameters(masked: _Masked, name: str) -> list[str]:

@@ -119,6 +119,13 @@ def test_transpose_with_a_tile(backend: HostBackend) -> None:
         np.testing.assert_array_equal(out["out"].reshape(w, h), x.T)
 
 
+def test_threads_may_leave_before_a_barrier(backend: HostBackend) -> None:
+    n = 150
+    x = floats(n)
+    for out in outputs(backend, "leaves_early", 3, 64, dict(x=x, out=poisoned(n), n=np.int32(n)), ["out"]):
+        np.testing.assert_array_equal(out["out"], np.concatenate([x[at : at + 64][::-1] for at in range(0, n, 64)]))
+
+
 @pytest.mark.parametrize(("kind", "dtype"), [("float", np.float32), ("double", np.float64), ("int", np.int32)])
 def test_tiled_matrix_product_template(backend: HostBackend, kind: str, dtype: Any) -> None:
     m, n, k = 50, 37, 41

@@ -594,7 +594,7 @@ extern "C" __attribute__((visibility("hidden"), weak)) char __start_dice_device[
 
 // Stands once at the end of the text. The range of shared variables is empty for a reference function, whose .bss holds
 // the C++ library's own state.
-#define DICE_EMU_MODULE(shared_end, ...)                                                                               \
+#define DICE_EMU_MODULE(shared_end, returns_early, ...)                                                                \
     DICE_EMU_REGISTER uint3 threadIdx, blockIdx;                                                                       \
     DICE_EMU_REGISTER dim3 blockDim, gridDim;                                                                          \
     extern "C" {                                                                                                       \
@@ -618,6 +618,7 @@ extern "C" __attribute__((visibility("hidden"), weak)) char __start_dice_device[
         __bss_start,                                                                                                   \
         shared_end,                                                                                                    \
         __start_dice_device,                                                                                           \
-        __stop_dice_device};
+        __stop_dice_device,                                                                                            \
+        returns_early};
 
 #endif

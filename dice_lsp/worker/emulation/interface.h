@@ -37,9 +37,10 @@ struct dice_emu_module_info {
     char* shared_end;
     char* device_begin;      // __device__ and __constant__ variables
     char* device_end;
+    unsigned returns_early;  // whether the kernel's text has a return statement
 };
 
-enum { dice_emu_version = 1 };
+enum { dice_emu_version = 2 };
 
 // Kinds of warp operations. For shuffles `param` is lane argument | width << 8.
 enum dice_emu_warp_kind {

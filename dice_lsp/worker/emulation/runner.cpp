@@ -394,15 +394,20 @@ bool release() {
             if (!in_warp++) warp_line = wait_of[r].line;
         }
     }
-    if (here == threads && !other_line) {
+    // From Volta on a barrier waits for the threads that have not exited, so an early return before one is harmless. In a
+    // kernel without a return a thread is gone only because it went round the barrier, which is undefined.
+    if (here && here == (module_info->returns_early ? alive : threads) && !other_line) {
         barrier_answer[0] = 0;
         barrier_answer[1] = barrier_true;
-        barrier_answer[2] = barrier_true == threads;
+        barrier_answer[2] = barrier_true == here;
         barrier_answer[3] = barrier_true > 0;
         at_barrier = barrier_true = 0;
         ++block_epoch;
-        for (int r = 0; r < threads; ++r) barrier_line[r] = 0;
-        for (int p = 0; p < threads; ++p) set_ready(p);
+        for (int r = 0; r < threads; ++r) {
+            if (!barrier_line[r]) continue;
+            barrier_line[r] = 0;
+            set_ready(position_of[r]);
+        }
         current = -1;
         return true;
     }

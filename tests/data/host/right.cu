@@ -220,3 +220,14 @@ __global__ void intrinsics(const unsigned* x, unsigned* out, int n) {
     out[8 * n + i] = __float_as_uint(__uint_as_float(v));
     out[9 * n + i] = __float2uint_rn(__saturatef((float)v)) + min(v, 7) + (unsigned)abs(-3);
 }
+
+// Threads past the end leave before the barriers: from Volta on those wait for the threads that are left.
+__global__ void leaves_early(const float* x, float* out, int n) {
+    __shared__ float tile[64];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    tile[threadIdx.x] = x[i];
+    __syncthreads();
+    int last = min(n - blockIdx.x * blockDim.x, blockDim.x) - 1;
+    out[i] = tile[last - threadIdx.x];
+}
