@@ -169,6 +169,7 @@ class Engine:
     ) -> JudgeJob:
         text, kernel = splice(fill.region, candidate.text)
         job = self._job(text, fill.path, kernel, fill.spec, verify=verify, benchmark=benchmark)
+        job = attrs.evolve(job, reference_text=fill.region.document.text)
         if baseline is not None:
             job = attrs.evolve(job, baseline_text=baseline.text, baseline_kernel=fill.region.kernel)
         return job
@@ -255,6 +256,11 @@ def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[li
     model = parse(document.text)
     chosen = [kernel for kernel in model.kernels if names is None or kernel.name in names]
     return chosen, [launch_spec(document.text, kernel, model) for kernel in chosen]
+
+
+def _read(text: str, kernels: Sequence[Kernel]) -> tuple[SourceModel, list[LaunchSpec]]:
+    model = parse(text)
+    return model, [launch_spec(text, kernel, model) for kernel in kernels]
 
 
 def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidates: int, seed: int) -> FillRequest:

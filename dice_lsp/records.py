@@ -417,6 +417,9 @@ class JudgeJob:
     baseline_text: str | None = None
     """The document with the accepted kernel: the reference when there is no better one, and the rival of the timing."""
     baseline_kernel: Kernel | None = None
+    reference_text: str | None = None
+    """The document before a model wrote into it: reference functions are read from here, so that all candidates of a fill
+    share one, and none can bring its own."""
     arch: str = "auto"
     flags: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()

@@ -277,7 +277,7 @@ class _Judge:
         yardstick = open_reference(
             reference,
             text=self.job.text,
-            accepted_text=self.job.baseline_text,
+            accepted_text=self.job.reference_text or self.job.baseline_text,
             kernel=self.job.kernel,
             buffers=self.spec.buffers,
             source=self.source,
