@@ -15,7 +15,7 @@ from tree_sitter import Node
 from dice_lsp.records import Parameter, Role
 from dice_lsp.source.expressions import ExpressionError, canonical_type, evaluate
 from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, name, number, product
-from dice_lsp.source.syntax import body_of, named, spell, walk
+from dice_lsp.source.syntax import body_tree, named, spell, walk
 
 INTEGERS = {
     "int", "unsigned int", "long", "unsigned long", "long long", "unsigned long long", "short", "unsigned short", "size_t",
@@ -109,13 +109,17 @@ class _Scope:
 def _cached(
     text: str, parameters: tuple[Parameter, ...], constants: tuple[tuple[str, int], ...], is_kernel: bool
 ) -> Accesses:
-    return _Analyst(parameters, dict(constants), is_kernel).run(text)
+    try:
+        return _Analyst(parameters, dict(constants), is_kernel).run(text)
+    except RecursionError:
+        # Nested deeper than any hand writes: as good as unreadable.
+        return _Analyst(parameters, dict(constants), is_kernel).run("}")
 
 
 def read_accesses(
     text: str, parameters: tuple[Parameter, ...], constants: Mapping[str, int], *, is_kernel: bool
 ) -> Accesses:
-    """What the function with this text does with its parameters; `constants` are integers that its names may stand for."""
+    """What the function with this body does with its parameters; `constants` are integers that its names may stand for."""
     return _cached(text, parameters, tuple(sorted(constants.items())), is_kernel)
 
 
@@ -146,7 +150,7 @@ class _Analyst:
         """Local -> the integer buffers that its value comes from, and whether it is one loaded value, unchanged."""
 
     def run(self, text: str) -> Accesses:
-        body = body_of(text)
+        body = body_tree(text)
         understood = body is not None and not body.has_error
         used: set[str] = set()
         if body is not None and understood:

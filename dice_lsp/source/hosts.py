@@ -8,7 +8,7 @@ from attrs import frozen
 from tree_sitter import Node
 
 from dice_lsp.source.expressions import canonical_type
-from dice_lsp.source.syntax import body_of, named, spell, walk
+from dice_lsp.source.syntax import body_tree, named, spell, walk
 
 _ALLOCATORS = {"cudaMalloc", "cudaMallocManaged", "cudaMallocAsync", "hipMalloc"}
 _VECTORS = re.compile(r"(?:thrust::)?device_vector\s*<(?P<element>.*)>$")
@@ -39,8 +39,8 @@ class HostScope:
 
 @lru_cache(maxsize=128)
 def host_scope(text: str, parameters: tuple[str, ...]) -> HostScope:
-    """The locals of a host function, given its text and the names of its parameters."""
-    body = body_of(text)
+    """The locals of a host function, given its body's text and the names of its parameters."""
+    body = body_tree(text)
     values: dict[str, list[str]] = {}
     sizes: dict[str, list[tuple[str, ...]]] = {}
     allocations: dict[str, list[Allocation]] = {}

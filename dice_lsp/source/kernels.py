@@ -86,6 +86,8 @@ _INTEGER_WORDS = {
     "int", "unsigned", "long", "short", "char", "size_t", "signed", "bool", "auto", "int8_t", "int16_t", "int32_t",
     "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "uint", "ptrdiff_t",
 }  # fmt: skip
+_MAX_LAUNCH = 1000
+"""Longest name with template arguments before a `<<<`, in code points."""
 _LAUNCH = re.compile(r"<[ \t]*<[ \t]*<(?!=)")
 
 
@@ -261,10 +263,9 @@ class SourceModel:
         text = self.text
         block = self._block_at(chevron)
         floor = block.body_start if block else line_start(text, chevron)
+        floor = max(floor, chevron - _MAX_LAUNCH)
         ceiling = block.body_end if block else len(text)
-        begin = (
-            max(text.rfind(";", floor, chevron), text.rfind("{", floor, chevron), text.rfind("}", floor, chevron)) + 1
-        )
+        begin = max(text.rfind(mark, floor, chevron) + len(mark) for mark in (";", "{", "}", "<<<"))
         before = [t for t in lex(text, max(begin, floor), chevron) if t.kind not in (Kind.SPACE, Kind.COMMENT)]
         piece = [text[token.start : token.end] for token in before]
         at, template_text = len(before) - 1, None
@@ -331,7 +332,7 @@ def _bracketed(text: str, start: int, limit: int, opening: str, closing: str) ->
             elif word == "," and depth == 0:
                 parts.append(without_comments(text[begin : token.start]).strip())
                 begin = token.end
-            elif word in (";", "{") and depth == 0:
+            elif depth == 0 and (word in (";", "{") or squeezed == "<<<"):
                 break
         last = token.end if token.kind is not Kind.SPACE else last
     return parts, last, False

@@ -72,6 +72,8 @@ class _Launch:
     fixed: frozenset[str]
     """Dims that cannot change because the kernel's text has the same constant built in."""
     problems: tuple[str, ...]
+    others: tuple[Mapping[str, int | None], ...] = ()
+    """Dims of further launches that say the same in everything else."""
 
 
 class _Builder:
@@ -89,7 +91,9 @@ class _Builder:
         sites = [s for s in self.model.launches if s.name == kernel.name and s.complete and not self.shadowed(s)]
         self.read_template(sites)
         self.constants |= self.integer_template()
-        own = read_accesses(self.text[kernel.start : kernel.end], kernel.parameters, self.constants, is_kernel=True)
+        own = read_accesses(
+            self.text[kernel.body_start : kernel.body_end], kernel.parameters, self.constants, is_kernel=True
+        )
         reference = directive.reference or find_reference(kernel, self.model, self.template)
         self.origins["reference"] = Origin.DIRECTIVE if directive.reference else Origin.INFERRED
         by_reference = self.reference_accesses(reference)
@@ -213,7 +217,7 @@ class _Builder:
             if names is None:
                 continue
             accesses = read_accesses(
-                self.text[function.start : function.end], function.parameters, self.constants, is_kernel=False
+                self.text[function.body_start : function.body_end], function.parameters, self.constants, is_kernel=False
             )
             if accesses.understood:
                 return _renamed(accesses, {a: b for a, b in names.items() if a != b})
@@ -238,10 +242,10 @@ class _Builder:
         if function is None:
             return None
         names = tuple(p.name for p in function.parameters if p.name)
-        return host_scope(self.text[function.start : function.end], names)
+        return host_scope(self.text[function.body_start : function.body_end], names)
 
     def best_launch(self, sites: list[LaunchSite], own: Accesses) -> _Launch | None:
-        """Of several launches the one that is known best, the largest of those."""
+        """Of several launches the one that is known best, the largest of those; like ones add their sizes."""
         launches = []
         for site in sites:
             scope = self.scope_of(site)
@@ -254,7 +258,11 @@ class _Builder:
                 total *= max(value or 1, 1)
             return launch.grid is not None and launch.block is not None, -len(launch.problems), total
 
-        return max(launches, key=worth) if launches else None
+        if not launches:
+            return None
+        best = max(launches, key=worth)
+        alike = [launch.dims for launch in launches if launch is not best and evolve(launch, dims=best.dims) == best]
+        return evolve(best, others=tuple(dims for dims in alike if None not in dims.values()))
 
     # Grid and block
 
@@ -534,6 +542,10 @@ class _Builder:
         default = BENCHMARK_VALUES.get(len(labels), tuple(32 for _ in labels))
         first = tuple(value if value is not None else default[place] for place, (_, value) in enumerate(free))
         rows = [first]
+        for other in launch.others if launch is not None and known else ():
+            row = tuple(other.get(label) or 0 for label in labels)
+            if row not in rows and min(row) > 0:
+                rows.append(row)
         if not known and not self.unknown and not self.covers(labels, first, own, grid, block, buffers, beside_given):
             self.unknown.append(
                 f"the value of {labels[0]} is not known: the launch does not reach every index for each;"
@@ -543,7 +555,7 @@ class _Builder:
             checks = CHECK_VALUES.get(
                 len(labels), tuple(tuple(_MORE[(i + j) % 4] for i in range(len(labels))) for j in range(4))
             )
-            rows += [row for row in checks if row != first and self.covers(labels, row, own, grid, block, buffers)]
+            rows += [row for row in checks if row not in rows and self.covers(labels, row, own, grid, block, buffers)]
         if not known or scalable:
             rows = [
                 row

@@ -49,6 +49,8 @@ _HEADER_LINE = (
 )
 # Of absurdly deep namespaces the inner names are kept, so that their text stays linear in the document.
 _MAX_NAMES = 64
+# No header is longer; what is, is no code, and looking at all of it for each brace would take forever.
+_MAX_HEADER = 4000
 _BLANK = " \t\r\n\f\v\ufeff"
 
 
@@ -149,8 +151,13 @@ class _Outliner:
                     self.scopes.pop()
                 header = at
             elif first == "{":
-                header = self.cut_broken_header(header, start)
-                kind, scope = self.classify(header, start)
+                near = max(header, start - _MAX_HEADER)
+                cut = self.cut_broken_header(near, start)
+                header = cut if cut != near else header
+                scope: tuple[str, ...] = ()
+                kind = "other"
+                if start - header <= _MAX_HEADER:
+                    kind, scope = self.classify(header, start)
                 if kind == "scope":
                     self.scopes.append(scope[-_MAX_NAMES:])
                     header = at
@@ -338,6 +345,8 @@ class _Outliner:
     def classify(self, header: int, brace: int) -> tuple[str, tuple[str, ...]]:
         """What the `{` at `brace` opens: a `scope` with its names, a `function`, an `initialiser` or something `other`."""
         head = self.code_of(header, brace)
+        if head.count("(") != head.count(")"):
+            return "initialiser", ()
         while (label := _LABEL.match(head)) is not None:
             head = head[label.end() :]
         head = _ATTRIBUTE.sub(" ", head).strip(_BLANK)
@@ -372,7 +381,7 @@ class _Outliner:
         return "".join([*pieces, self.text[at:end]])
 
     def is_blank(self, start: int, end: int) -> bool:
-        return not self.code_of(start, end).strip(_BLANK)
+        return end - start <= _MAX_HEADER and not self.code_of(start, end).strip(_BLANK)
 
     def begin_of(self, start: int, end: int) -> int:
         """The first character of code at or after `start`, past labels of a class."""

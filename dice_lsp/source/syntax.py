@@ -10,18 +10,13 @@ _PARSER = Parser(Language(tree_sitter_cuda.language()))
 
 
 @lru_cache(maxsize=512)
-def function_tree(text: str) -> Node | None:
-    """The `function_definition` node of the text of one function, or None if the grammar finds none.
+def body_tree(body: str) -> Node | None:
+    """The `compound_statement` for the text between a function's braces, or None if the grammar finds none.
 
-    Of what stands around its body only the parameters matter here, so a header with macros may hold errors.
+    The header is left out: it has been read already, and its macros and attributes are what the grammar fails at.
     """
-    tree = _PARSER.parse(text.encode("utf-8", errors="replace"))
-    return next((node for node in walk(tree.root_node) if node.type == "function_definition"), None)
-
-
-def body_of(text: str) -> Node | None:
-    """The `compound_statement` of a function's text."""
-    function = function_tree(text)
+    tree = _PARSER.parse(f"void body() {{{body}\n}}".encode(errors="replace"))
+    function = next((child for child in tree.root_node.children if child.type == "function_definition"), None)
     return None if function is None else function.child_by_field_name("body")
 
 

@@ -92,11 +92,25 @@ def test_a_hundred_thousand_lines(mark):
         "a(" * 60_000,
         "namespace a {" * 20_000,
         "/*\n" * 60_000,
+        "k<<<" * 20_000,
+        "k<<<a," * 20_000,
+        "void f() {" + "a<<<b " * 10_000 + "}",
+        "x = (" + "{}" * 40_000,
+        "a(" * 20_000 + "{" + "__global__ void k() {}",
+        "__attribute__((" * 20_000 + "{",
+        "template <" * 20_000 + "{}",
+        "int a = {\n#if A\n" * 10_000,
+        "__global__ void k() {" + "(" * 50_000 + "}",
+        "__global__ void k(int n) {" + "if (n) {" * 3_000 + "}" * 3_000 + "}",
+        "__global__ void k(int n) { n = " + "(" * 3_000 + "1" + ")" * 3_000 + "; }",
+        "__global__ void k(float* x, int n) { x[0] = " + "n + " * 5_000 + "1; }",
     ],
 )
 def test_hostile_texts_take_linear_time(text):
     def everything():
         model = parse(text)
+        for kernel in model.kernels[:3]:
+            launch_spec(text, kernel, model)
         return model.kernels, model.functions, model.constants, model.launches, model.declarations
 
     seconds, _ = elapsed(everything)
