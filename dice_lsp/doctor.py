@@ -77,8 +77,11 @@ def _compilers(hello: dict[str, Any]) -> list[Finding]:
         findings.append(Finding("note", "nvcc", "not found", "needed only for files that NVRTC cannot take"))
     if cxx:
         findings.append(Finding("ok", "C++ compiler", str(cxx)))
-        confined = hello["host"].get("confinement", "")
-        findings.append(Finding("ok" if confined else "note", "confinement", confined or "limits only, no seccomp"))
+        if hello["host"].get("confinement") == "seccomp":
+            findings.append(Finding("ok", "confinement", "seccomp around every kernel that runs on the host"))
+        else:
+            found = "resource limits only, this system has no seccomp"
+            findings.append(Finding("note", "confinement", found, "check only files that you trust"))
     else:
         findings.append(
             Finding("missing", "C++ compiler", "none", "apt-get install g++: kernels run on the host with it")
