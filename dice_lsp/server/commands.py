@@ -327,6 +327,16 @@ def _discard(server: DiceServer, given: DiscardArguments) -> dict[str, Any]:
     return {"discarded": dropped}
 
 
+async def _offers(server: DiceServer, document: Document) -> tuple[list[tuple[Fill, fills.Place]], LineIndex]:
+    """The fills on offer in a text and its lines; beside the loop if the text has not been read yet."""
+    snapshot = server.documents.last(document.uri)
+    if snapshot is not None and snapshot.document is document:
+        return fills.on_offer(server, document), snapshot.index
+    known = server.results.fills(document.uri)
+    offers = await server.documents.in_thread(fills.placed, server, document, known)
+    return offers, await server.documents.in_thread(LineIndex, document.text)
+
+
 async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict[str, Any]]:
     """Every fill on offer with its place in the present text, what stands there, and the candidates' texts."""
     found = []
@@ -335,9 +345,7 @@ async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict
         document = server.documents.present(uri)
         if document is None:
             continue
-        known = server.results.fills(uri)
-        offers = await server.documents.in_thread(fills.placed, server, document, known)
-        index = await server.documents.in_thread(LineIndex, document.text)
+        offers, index = await _offers(server, document)
         for fill, place in offers:
             if params.fill is not None and fill.number != params.fill:
                 continue

@@ -16,6 +16,9 @@ end
 
 -- Every cell of the screen as { text, foreground, background, style }.
 local function screen(name)
+  -- The first look at a cell makes Neovim number its highlights anew, which a redraw then takes in.
+  vim.api.nvim__inspect_cell(1, 0, 0)
+  vim.wait(200)
   vim.cmd("redraw!")
   local normal = vim.api.nvim_get_hl(0, { name = "Normal" })
   local rows = {}
@@ -37,14 +40,14 @@ end
 
 local function run()
   vim.o.termguicolors = true
-  vim.o.columns, vim.o.lines = 112, 24
+  vim.o.columns, vim.o.lines = 108, 26
   vim.o.number, vim.o.laststatus, vim.o.showtabline, vim.o.ruler = true, 2, 0, false
   vim.o.statusline = " %t %=%{v:lua.require'dice_lsp'.statusline()} "
   vim.cmd("syntax on")
   vim.cmd("highlight LspInlayHint guifg=#8fbf6f gui=italic")
   vim.lsp.config("dice_lsp", {
     cmd = vim.json.decode(vim.env.DICE_TEST_CMD),
-    settings = { dice = { candidates = 8 } },
+    settings = { dice = { candidates = 16, decode = { temperature = 1.0 } } },
   })
   local done = false
   vim.api.nvim_create_autocmd("LspProgress", {
@@ -54,16 +57,21 @@ local function run()
     end,
   })
   vim.cmd.edit(vim.env.DICE_TEST_FILE)
-  local kernel = vim.fn.search("^__global__")
-  wait("the kernel is verified", function()
-    return hint_at(kernel):find("  verified") ~= nil
-  end)
-  vim.cmd("DiceFillBody saxpy")
+  local kernel = vim.fn.search("^__global__ void relu")
+  for _, name in ipairs({ "saxpy", "copy", "relu" }) do
+    local line = vim.fn.search("^__global__ void " .. name)
+    wait(name .. " is checked", function()
+      local label = hint_at(line)
+      return label ~= "" and label:find("checking") == nil
+    end)
+  end
+  vim.cmd("DiceFillBody relu")
   wait("the fill has ended", function()
     return done and hint_at(kernel + 1):find("^A ") ~= nil
   end)
   vim.wait(500)
   vim.api.nvim_win_set_cursor(0, { kernel + 1, 0 })
+  vim.fn.winrestview({ topline = 1 })
   vim.cmd("echo ''")
   screen("hints")
 

@@ -75,8 +75,8 @@ def text_of(screen: dict[str, Any]) -> list[str]:
 
 def draw(folder: Path) -> dict[str, dict[str, Any]]:
     """The screens of one session; Neovim's files go to `folder`."""
-    file = folder / "saxpy.cu"
-    shutil.copy(ROOT / "tests/data/saxpy.cu", file)
+    file = folder / "kernels.cu"
+    shutil.copy(ROOT / "tests/nvim/picture.cu", file)
     screens: dict[str, dict[str, Any]] = run_script(ROOT / "tests/nvim/picture.lua", folder, DICE_TEST_FILE=str(file))[
         "screens"
     ]

@@ -86,6 +86,7 @@ local function show(state)
     vim.api.nvim_win_call(state.window, function()
       vim.cmd("silent! normal! zvzz")
       vim.cmd.diffupdate()
+      vim.cmd("silent! syncbind")
     end)
   end
 end
@@ -118,11 +119,12 @@ function M.preview(bufnr, fill, index)
   vim.api.nvim_win_set_buf(0, bufnr)
   vim.cmd.diffthis()
   -- A bar on both sides, so that the lines of the two texts stand side by side.
-  vim.wo.winbar = " present   [a] apply  [n]/[p] next/previous  [d] discard all  [q] close"
+  vim.wo.winbar = " present   [a] apply  [n]/[p] others  [d] discard all  [q] close"
   vim.cmd("rightbelow vertical split")
   state.window = vim.api.nvim_get_current_win()
   state.scratch = vim.api.nvim_create_buf(false, true)
   vim.bo[state.scratch].bufhidden = "wipe"
+  pcall(vim.api.nvim_buf_set_name, state.scratch, ("dice://fill-%d"):format(fill.fill))
   vim.api.nvim_win_set_buf(state.window, state.scratch)
   vim.bo[state.scratch].filetype = ""
   vim.bo[state.scratch].syntax = "cuda"
