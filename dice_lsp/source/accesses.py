@@ -77,6 +77,8 @@ class Accesses:
     """`blockIdx.x` and the like used by themselves, e.g. one block a row."""
     thread_axes: frozenset[str]
     """Axes of `threadIdx` that are used by themselves, outside of `gid`."""
+    divided: frozenset[str]
+    """Scalar parameters that are divided by a constant without rounding up: the body may rely on there being no rest."""
     thread_bounds: Mapping[str, Range]
     """`threadIdx.x` and the like -> the range of a guard on it."""
     strided: frozenset[str]
@@ -137,6 +139,7 @@ class _Analyst:
         self.block_indices: dict[str, Range] = {}
         self.thread_axes: set[str] = set()
         self.thread_bounds: dict[str, Range] = {}
+        self.divided_names: set[str] = set()
         self.strided: set[str] = set()
         self.forced: dict[str, int] = {}
         self.quiet = False
@@ -160,7 +163,8 @@ class _Analyst:
             self.statement(body)
         return Accesses(
             tuple(self.accesses), self.unsure, self.gathers, frozenset(self.indices), self.axes, self.block_indices,
-            frozenset(self.thread_axes), self.thread_bounds, frozenset(self.strided), self.forced, tuple(self.shared), self.dynamic_shared,
+            frozenset(self.thread_axes), frozenset(self.divided_names),
+            self.thread_bounds, frozenset(self.strided), self.forced, tuple(self.shared), self.dynamic_shared,
             self.whole_grid, self.steps, understood, body is not None and not named(body), frozenset(used),
         )  # fmt: skip
 
@@ -289,9 +293,9 @@ class _Analyst:
                 else:
                     self.scope.values[label] = None
             else:
-                for identifier in walk(inner):
-                    if identifier.type == "identifier":
-                        self.scope.values.setdefault(spell(identifier), None)
+                # Of `tile[SIZE][SIZE + 1]` the first identifier is the name, the others are in its sizes.
+                declared = next((spell(part) for part in walk(inner) if part.type == "identifier"), "")
+                self.scope.values.setdefault(declared, None)
 
     def alias(self, declarator: Node, value: Node) -> bool:
         """Whether a declared pointer is a place in a parameter's memory, as in `const float* row = x + r * n`."""
@@ -991,6 +995,9 @@ class _Analyst:
                 return None
 
     def divided(self, operator: str, left: Polynomial, right: Polynomial) -> Polynomial | None:
+        sizes_only = not any(self.is_variable(label) for label in left.names) and () not in left.terms
+        if sizes_only and (right.constant or 2) > 1 and not right.names & self.scalars.keys():
+            self.divided_names |= left.names & self.scalars.keys()
         if left.constant is not None and right.constant is not None and left.constant >= 0 and right.constant > 0:
             value = {"/": left.constant // right.constant, "%": left.constant % right.constant,
                      "&": left.constant & right.constant, ">>": left.constant >> min(right.constant, 64)}[operator]  # fmt: skip

@@ -533,7 +533,7 @@ class _Builder:
         labels = [label for label, _ in free]
         fixed = launch.fixed if launch is not None else frozenset()
         known = all(value is not None for _, value in free)
-        scalable = all(label in bounds or own.empty for label in labels) and not fixed
+        scalable = all(label in bounds or own.empty for label in labels) and not fixed and not own.divided & set(labels)
         for label, value in free:
             if value is None and label not in bounds and not own.empty:
                 self.unknown.append(
@@ -596,6 +596,8 @@ class _Builder:
                 return reached >= max(row)
             for place, axis in enumerate("xyz"):
                 range_ = own.axes.get(f"gid.{axis}")
+                if range_ is not None and range_.high is None:
+                    return False
                 if range_ is not None and range_.high is not None:
                     if blocks[place] * threads[place] < evaluate(range_.high.spelled(), names):
                         return False
@@ -603,7 +605,9 @@ class _Builder:
                     (blocks[place], own.block_indices.get(f"blockIdx.{axis}")),
                     (threads[place], own.thread_bounds.get(f"threadIdx.{axis}")),
                 ):
-                    if bound is not None and bound.high is not None and reached < evaluate(bound.high.spelled(), names):
+                    if bound is None:
+                        continue
+                    if bound.high is None or reached < evaluate(bound.high.spelled(), names):
                         return False
         except ExpressionError:
             return False

@@ -429,3 +429,43 @@ def test_a_size_that_one_block_must_hold_is_not_made_larger():
     )
     spec = spec_of(text)
     assert not spec.launchable and any("does not reach every index" in reason for reason in spec.unknown), spec
+
+
+TILED = """void k_cpu(const float* A, float* C, int n) { for (int i = 0; i < n; i++) for (int j = 0; j < n; j++) C[i * n + j] = A[i * n + j]; }
+__global__ void k(const float* A, float* C, int n) {
+    int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    %s
+}
+int main() { const int N = 64; float *a, *c; cudaMalloc(&a, N * N * 4); cudaMalloc(&c, N * N * 4); dim3 t(16, 16), b(%s, %s); k<<<b, t>>>(a, c, N); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "blocks", "free"),
+    [
+        ("C[row * n + col] = A[row * n + col];", "N / 16", False),
+        ("if (row < n && col < n) C[row * n + col] = A[row * n + col];", "N / 16", False),
+        ("if (row < n && col < n) C[row * n + col] = A[row * n + col];", "(N + 15) / 16", True),
+        (
+            "float s = 0; for (int m = 0; m < n / 16; m++) s += m; if (row < n && col < n) C[row * n + col] = A[row * n + col] + s;",
+            "(N + 15) / 16",
+            False,
+        ),
+        (
+            "float s = 0; for (int m = 0; m < (n + 15) / 16; m++) s += m; if (row < n && col < n) C[row * n + col] = A[row * n + col] + s;",
+            "(N + 15) / 16",
+            True,
+        ),
+    ],
+)
+def test_a_kernel_that_relies_on_whole_tiles_is_run_at_its_own_size_only(body, blocks, free):
+    spec = spec_of(TILED % (body, blocks, blocks))
+    assert spec.launchable and spec.reference is not None
+    assert dims(spec)["n"][0] == 64 and (len(spec.dims[0].values) > 1) == free
+
+
+def test_a_tile_constant_in_an_array_is_still_a_constant():
+    body = "__shared__ float s[TILE][TILE + 1]; int row = blockIdx.y * TILE + threadIdx.y; int col = blockIdx.x * TILE + threadIdx.x; if (row < n && col < n) y[row * n + col] = s[0][0];"
+    spec = spec_of("#define TILE 8\n" + kernel("float* y, int n", body))
+    assert spec.launchable and buffers(spec) == ["out y[n, n]"]
+    assert (spec.grid, spec.block) == (("cdiv(n, 8)", "cdiv(n, 8)", "1"), ("8", "8", "1"))
