@@ -1142,8 +1142,9 @@ def _joint_size(group: list[Access], clean: set[Polynomial]) -> tuple[Polynomial
                 "a subscript has no known bound" if access.subscript is not None else "a subscript is not understood",
             )
         sizes.append(size)
+    sizes = _without_smaller(sizes)
     hulls = [hull for access in group if (hull := _size(access, relaxed=True)) is not None]
-    options = [*sizes, *hulls, *sorted(clean, key=Polynomial.spelled)]
+    options = [*sizes, *_without_smaller(hulls), *sorted(clean, key=Polynomial.spelled)]
     enough = [option for option in options if all((option - size).never_negative_for_sizes for size in sizes)]
     enough = [o for o in enough if o.monomial] or [o for o in enough if o.never_negative] or enough
     if not enough:
@@ -1153,6 +1154,17 @@ def _joint_size(group: list[Access], clean: set[Polynomial]) -> tuple[Polynomial
         if (best - option).never_negative_for_sizes:
             best = option
     return best, ""
+
+
+def _without_smaller(sizes: list[Polynomial]) -> list[Polynomial]:
+    """Of sizes that differ in their constant alone, the largest: unrolled code has hundreds of them."""
+    largest: dict[frozenset[tuple[tuple[str, ...], int]], Polynomial] = {}
+    for size in sizes:
+        rest = frozenset(item for item in size.terms.items() if item[0] != ())
+        known = largest.get(rest)
+        if known is None or size.terms.get((), 0) > known.terms.get((), 0):
+            largest[rest] = size
+    return list(largest.values())
 
 
 def _shape(group: list[Access], size: Polynomial | None) -> tuple[str, ...]:
