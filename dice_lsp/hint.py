@@ -6,6 +6,8 @@ user's favour: a result that is not current says `stale`, a comparison that is n
 
 from collections.abc import Sequence
 
+import attrs
+
 from dice_lsp.records import (
     Ambiguous,
     Build,
@@ -61,7 +63,10 @@ def kernel_label(report: KernelReport) -> str:
         return f"does not compile: {_count(len(build.errors), 'error')}"
     if isinstance(build, NotCompiled):
         return shorten(f"not compiled: {build.reason}")
-    if isinstance(verdict, (Wrong, Unsafe, Cheating)):
+    if isinstance(verdict, Unsafe):
+        # The access is enough at the line; the thread and the source line are in the hover.
+        return shorten(refusal(attrs.evolve(verdict, where=verdict.where.partition(",")[0])))
+    if isinstance(verdict, (Wrong, Cheating)):
         return shorten(refusal(verdict))
     if isinstance(timing, Timing):
         told = _comparison_words(report.comparison) or _roof_words(timing)
