@@ -75,6 +75,8 @@ bin count smooth average blur""".split()
 
 KNOWN = frozenset(_TYPES + _KEYWORDS + _BUILTINS + _MATH + _TORCH + _LAYOUT + _NAMES + _TOPICS)
 _TOPIC_WORDS = frozenset(_TOPICS)
+_RESERVED = frozenset(_TYPES + _KEYWORDS + _MATH) | (frozenset(_BUILTINS) - frozenset("xyzw"))
+"""Words that are never a variable of a kernel."""
 
 _SMALL = [str(value) for value in (*range(13), 15, 16, 31, 32, 63, 64, 127, 128, 255, 256, 511, 512, 1023, 1024)]
 _FLOATS = ["0.0", "1.0", "2.0", "0.5", "3.0", "4.0", "0.25", "0.1", "10.0"]
@@ -152,7 +154,9 @@ def words_of(text: str, reference: bool = False) -> list[str]:
         elif kind == "text":
             words.append('""' if spelling.startswith('"') else spelling)
         elif kind == "name":
-            if spelling in _DROPPED or (reference and spelling == "const"):
+            if spelling in _DROPPED:
+                continue
+            if reference and spelling == "const" and "*" not in (token[1] for token in tokens[position : position + 3]):
                 continue
             if spelling in ("extern", "__launch_bounds__"):
                 # `extern "C"` and launch bounds say nothing about the body.
@@ -205,22 +209,44 @@ def _is_number(word: str) -> bool:
     return bool(re.match(r"\d|\.\d", word))
 
 
+_COMPONENTS = frozenset("xyzw")
+_PROTECTED = "\0"
+"""Marks a word of the layout itself, which no placeholder may replace."""
+
+INDEX_NAMES = ("i", "j", "k", "l", "ii", "jj", "kk")
+"""Loop variables of a reference, by depth."""
+
+_KERNEL_OWN = frozenset(INDEX_NAMES) | frozenset(
+    """idx tid gid index id t tx ty row col r c x y x0 y0 lane warp bid blk smem sdata cache buf partial tile As Bs s offset step
+    v0 v1 part0 part1 shared""".split()
+)
+"""Names that the model gives to what only a kernel has: a local of the reference of that name is renamed."""
+
+
 @frozen
 class Names:
-    """The placeholders of one request, both ways. Placeholders are dealt from a place that depends on the request, so
-    that training meets all of them equally often."""
+    """The placeholders of one request, both ways.
+
+    Placeholders are dealt from a place that depends on the request, so that training meets all of them equally often.
+    """
 
     forward: dict[str, str] = field(factory=dict)
     backward: dict[str, str] = field(factory=dict)
 
     @classmethod
-    def of(cls, words: Iterable[str]) -> "Names":
-        """Placeholders for every rare name and literal of `words`, in order of first appearance."""
+    def of(
+        cls, words: Iterable[str], forced: frozenset[str] = frozenset(), kept: frozenset[str] | None = None
+    ) -> "Names":
+        """Placeholders for every rare name and literal of `words` and for all `forced` names, by first appearance.
+
+        A name outside `kept` that the model uses for its own variables comes back with an underscore.
+        """
         listed = list(words)
         offset = zlib.crc32(" ".join(listed).encode("utf-8", "surrogatepass"))
         names = cls()
         name_count = number_count = 0
-        for word in listed:
+        present = set(listed)
+        for at, word in enumerate(listed):
             if _is_number(word) and word not in KNOWN_NUMBERS:
                 value = word if word.startswith("0x") and not word.endswith("u") else word.rstrip("fu")
                 if value not in names.forward and number_count < NUMBER_PLACEHOLDERS:
@@ -228,13 +254,31 @@ class Names:
                     names.forward[value] = placeholder
                     names.backward[placeholder] = value
                     number_count += 1
-            elif _is_name(word) and word not in KNOWN and word not in names.forward:
+            elif _is_name(word) and word not in names.forward and (word not in KNOWN or word in forced):
+                if at and listed[at - 1] in (".", "->") and word in _COMPONENTS:
+                    continue
                 if name_count < NAME_PLACEHOLDERS:
                     placeholder = f"V{(offset + name_count) % NAME_PLACEHOLDERS}"
                     names.forward[word] = placeholder
-                    names.backward[placeholder] = word
+                    shown = word
+                    if kept is not None and word not in kept and word in _KERNEL_OWN:
+                        while shown in present:
+                            shown += "_"
+                    names.backward[placeholder] = shown
                     name_count += 1
         return names
+
+    def hide_all(self, words: Sequence[str]) -> list[str]:
+        """The words that the model sees; `.x` of `threadIdx.x` is no variable."""
+        hidden = []
+        for at, word in enumerate(words):
+            if word.startswith(_PROTECTED):
+                hidden.append(word[1:])
+            elif at and words[at - 1] in (".", "->") and word in _COMPONENTS:
+                hidden.append(word)
+            else:
+                hidden.append(self.hide(word))
+        return hidden
 
     def hide(self, word: str) -> str:
         """The word that the model sees for `word`."""
@@ -301,9 +345,14 @@ def compose(request: FillRequest, limit: int = 448) -> Prompt:
     used = set(kernel) | set(suffix) | set(reference)
     declarations = _declaration_words(request, used)
 
-    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix])
+    # With something to copy from, what a name says is not needed, and a placeholder is copied more surely.
+    described = bool(reference) or _PROTECTED + "torch" in directive or "=" in comments
+    locals_ = set(_declared(reference)) - set(INDEX_NAMES)
+    forced = frozenset((set(parameters) if described else set()) | locals_) - _RESERVED
+    kept = frozenset(kernel) | frozenset(suffix) | frozenset(declarations)
+    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix], forced, kept)
     comments = [word for word in comments if word in KNOWN or word in names.forward or not _is_name(word)]
-    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix, *comments])
+    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix, *comments], forced, kept)
     return _fit(declarations, reference, directive, comments, kernel, suffix, names, limit)
 
 
@@ -317,8 +366,11 @@ def _fit(
     names: Names,
     limit: int,
 ) -> Prompt:
-    """Cut the least telling parts first: comments, declarations, the far end of the suffix, then the kernel between its
-    head and the last words before the region."""
+    """Cut the least telling parts first.
+
+    These are comments, declarations, the far end of the suffix, then the kernel between its head and the last words
+    before the region.
+    """
     over = len(declarations) + len(reference) + len(directive) + len(comments) + len(kernel) + len(suffix) - limit
     if over > 0:
         over -= len(comments)
@@ -338,9 +390,7 @@ def _fit(
     if over > 0:
         reference = reference[: max(0, len(reference) - over)]
     prefix = [*declarations, *reference, *directive, *comments, *kernel]
-    return Prompt(
-        tuple(names.hide(word) for word in prefix[-limit:]), tuple(names.hide(word) for word in suffix), names
-    )
+    return Prompt(tuple(names.hide_all(prefix[-limit:])), tuple(names.hide_all(suffix)), names)
 
 
 def _signature(opening: str) -> tuple[str, list[str]]:
@@ -383,7 +433,8 @@ def _renamed_head(kernel: list[str], name: str) -> list[str]:
     if name not in kernel:
         return kernel
     at = kernel.index(name)
-    return kernel[:at] + (_topic_words(name) or ["kernel"]) + kernel[at + 1 :]
+    told = [_PROTECTED + word for word in _topic_words(name) or ["kernel"]]
+    return kernel[:at] + told + kernel[at + 1 :]
 
 
 def _reference_words(request: FillRequest, opening: str, parameters: list[str]) -> list[str]:
@@ -394,17 +445,167 @@ def _reference_words(request: FillRequest, opening: str, parameters: list[str]) 
     match = re.search(r"[A-Za-z_]\w*\s*\(", text)
     brace = text.find("{", match.end()) if match else -1
     if match is None or brace < 0:
-        return ["ref", *words_of(text, reference=True)]
+        return [_PROTECTED + "ref", *words_of(text, reference=True)]
     own = _parameter_names(text[match.end() - 1 : brace])
-    body = words_of(text[brace:], reference=True)
-    if len(own) == len(parameters):
-        renaming = dict(zip(own, parameters, strict=True))
-        # A local of the reference that has the new name of a parameter would capture it: then keep the list instead.
-        if not (set(parameters) - set(own)) & set(body):
-            return ["ref", *_rename(body, renaming)]
-        if own == parameters:
-            return ["ref", *body]
-    return ["ref", *words_of(text[match.end() - 1 : brace], reference=True), *body]
+    body = with_braces(_single_declarations(words_of(text[brace:], reference=True)))
+    head: list[str] = []
+    if len(own) == len(parameters) and not (set(parameters) - set(own)) & set(body):
+        body = _rename(body, dict(zip(own, parameters, strict=True)))
+    elif own != parameters:
+        # A local of the reference would be taken for a parameter of the kernel: show the reference's own list.
+        head = words_of(text[match.end() - 1 : brace], reference=True)
+    loops = loop_variables(body)
+    # A plain local called `j` leaves that name to a loop, unless the kernel uses it already.
+    shadowed = set(_declared(body)) & set(INDEX_NAMES) - set(loops) - set(words_of(opening))
+    body = _rename(body, {name: name + "_" for name in shadowed})
+    taken = (set(body) | set(parameters)) - set(loops)
+    return [_PROTECTED + "ref", *head, *_rename(body, loop_names(body, taken))]
+
+
+def loop_variables(words: Sequence[str]) -> dict[str, int]:
+    """Variables of the `for` loops in `words` and how deep each is when first met."""
+    found: dict[str, int] = {}
+    ends: list[int] = []
+    depth = 0
+    for at, word in enumerate(words):
+        if word == "{":
+            depth += 1
+        elif word == "}":
+            depth -= 1
+            while ends and ends[-1] > depth:
+                ends.pop()
+        elif word == "for" and at + 2 < len(words):
+            place = at + 2
+            while place < len(words) and words[place] in _TYPE_WORDS:
+                place += 1
+            if place + 1 < len(words) and _is_name(words[place]) and words[place + 1] == "=":
+                found.setdefault(words[place], len(ends))
+            ends.append(depth + 1)
+    return found
+
+
+def loop_names(words: Sequence[str], taken: set[str]) -> dict[str, str]:
+    """New names for the loop variables of a reference: `i` outside, then `j`, `k`, ... as far as they are free."""
+    free = [name for name in INDEX_NAMES if name not in taken]
+    return {variable: free[depth] for variable, depth in loop_variables(words).items() if depth < len(free)}
+
+
+def _declared(words: Sequence[str]) -> list[str]:
+    """Names that a declaration in `words` introduces."""
+    return [
+        word
+        for at, word in enumerate(words)
+        if at
+        and _is_name(word)
+        and (words[at - 1] in _TYPE_WORDS or (words[at - 1] == "*" and at > 1 and words[at - 2] in _TYPE_WORDS))
+        and at + 1 < len(words)
+        and words[at + 1] in ("=", ";", "[", ",", ")")
+        and word not in _RESERVED
+    ]
+
+
+def _single_declarations(words: list[str]) -> list[str]:
+    """`int a = 1, b = 2;` as two declarations; loop heads stay as they are."""
+    result: list[str] = []
+    at = 0
+    while at < len(words):
+        if words[at] in _TYPE_WORDS and (not result or result[-1] in (";", "{", "}")):
+            end = at
+            while end < len(words) and words[end] in _TYPE_WORDS:
+                end += 1
+            kind = words[at:end]
+            depth = 0
+            while end < len(words) and not (words[end] == ";" and depth == 0):
+                depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(words[end], 0)
+                if words[end] == "," and depth == 0:
+                    result += [*words[at:end], ";"]
+                    words = [*words[: end + 1], *kind, *words[end + 1 :]]
+                    at = end + 1
+                    end = at + len(kind) - 1
+                end += 1
+            result += words[at:end]
+            at = end
+        else:
+            result.append(words[at])
+            at += 1
+    return result
+
+
+_JUMPS = frozenset({"return", "continue", "break"})
+
+
+def with_braces(words: list[str]) -> list[str]:
+    """Every controlled statement in braces, but for a plain jump. Unfinished code is left as it is."""
+    result: list[str] = []
+
+    def statement(at: int) -> int:
+        """Copy one statement from `at`; the place after it."""
+        if at >= len(words):
+            return at
+        word = words[at]
+        if word == "{":
+            result.append(word)
+            at += 1
+            while at < len(words) and words[at] != "}":
+                at = statement(at)
+            if at < len(words):
+                result.append("}")
+            return at + 1
+        if word in ("if", "for", "while"):
+            result.append(word)
+            at += 1
+            depth = 0
+            while at < len(words):
+                depth += {"(": 1, ")": -1}.get(words[at], 0)
+                result.append(words[at])
+                at += 1
+                if depth <= 0:
+                    break
+            at = controlled(at)
+            if word == "if" and at < len(words) and words[at] == "else":
+                result.append("else")
+                at += 1
+                at = statement(at) if at < len(words) and words[at] == "if" else controlled(at)
+            return at
+        if word in ("else", "\n"):
+            result.append(word)
+            return at + 1
+        if word == "do":
+            result.append(word)
+            return controlled(at + 1)
+        if word == "}":
+            # It closes nothing here: the code begins inside a block.
+            result.append(word)
+            return at + 1
+        depth = 0
+        while at < len(words):
+            if words[at] == "}" and depth <= 0:
+                return at
+            depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(words[at], 0)
+            result.append(words[at])
+            at += 1
+            if result[-1] == ";" and depth <= 0:
+                return at
+        return at
+
+    def controlled(at: int) -> int:
+        if at >= len(words):
+            return at
+        if words[at] == "{" or words[at] in _JUMPS or words[at] == ";":
+            return statement(at)
+        result.append("{")
+        at = statement(at)
+        if result[-1] not in (";", "}"):
+            # The statement is cut off: so is its block.
+            result.pop(len(result) - 1 - result[::-1].index("{"))
+            return at
+        result.append("}")
+        return at
+
+    place = 0
+    while place < len(words):
+        place = statement(place)
+    return result
 
 
 def _rename(words: list[str], renaming: dict[str, str]) -> list[str]:
@@ -441,12 +642,42 @@ def _directive_words(request: FillRequest, above: str, name: str) -> list[str]:
         else:
             # Initial values say nothing about the body.
             clause = re.sub(r"\]\s*:\s*\w+(\([^)]*\))?", "]", clause)
-        words += [*words_of(clause), ";"]
+        listed = words_of(clause)
+        words += [_PROTECTED + listed[0], *listed[1:], ";"]
     if not launched and name:
         words += _launch_site(request, name)
+    words = _with_values(words, request)
     if torch:
-        words += ["torch", *words_of(torch), ";"]
-    return ["//dice", *words, "\n"] if words else []
+        words += [_PROTECTED + "torch", *_torch_words(torch), ";"]
+    return [_PROTECTED + "//dice", *words, "\n"] if words else []
+
+
+def _torch_words(expression: str) -> list[str]:
+    """Words of a torch expression; the names after a dot are its methods, not variables."""
+    listed = words_of(expression)
+    return [
+        _PROTECTED + word if word in _TORCH_WORDS and ((at and listed[at - 1] == ".") or word == "torch") else word
+        for at, word in enumerate(listed)
+    ]
+
+
+_TORCH_WORDS = frozenset(_TORCH + _MATH)
+
+
+def _with_values(words: list[str], request: FillRequest) -> list[str]:
+    """Launch and extents with the file's named integers as numbers: `BLOCK` -> `16`."""
+    values: dict[str, str] = {}
+    for text in (request.file_prefix, request.file_suffix):
+        for match in _NAMED_INTEGER.finditer(text):
+            values[match.group(1) or match.group(3)] = match.group(2) or match.group(4)
+    return [values.get(word, word) for word in words]
+
+
+_NAMED_INTEGER = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\(?(\d+)\)?[ \t]*(?://[^\n]*)?$"
+    r"|\b(?:const|constexpr)\s[\w ]*?\b(\w+)\s*=\s*(\d+)\s*;",
+    re.MULTILINE,
+)
 
 
 def _launch_site(request: FillRequest, name: str) -> list[str]:
@@ -456,7 +687,7 @@ def _launch_site(request: FillRequest, name: str) -> list[str]:
         if match:
             before = text[: match.start()]
             parts = _split_arguments(words_of(match.group(1)))[:2]
-            return ["launch", "<<<", *_joined([_held(part, before) for part in parts]), ">>>", ";"]
+            return [_PROTECTED + "launch", "<<<", *_joined([_held(part, before) for part in parts]), ">>>", ";"]
     return []
 
 
@@ -552,12 +783,11 @@ def _declaration_words(request: FillRequest, used: set[str]) -> list[str]:
 
 def middle_words(text: str, prompt: Prompt) -> list[str]:
     """A middle in the model's words; names that the prompt lacks get the next free placeholders."""
-    listed = words_of(text)
+    listed = with_braces(_single_declarations(words_of(text)))
     free = [f"V{at}" for at in range(NAME_PLACEHOLDERS) if f"V{at}" not in prompt.names.backward]
     fresh: dict[str, str] = {}
     hidden: list[str] = []
-    for word in listed:
-        seen = prompt.names.hide(word)
+    for word, seen in zip(listed, prompt.names.hide_all(listed), strict=True):
         if seen == word and _is_name(word) and word not in KNOWN:
             if word not in fresh and free:
                 fresh[word] = free.pop(0)
