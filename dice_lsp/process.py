@@ -77,6 +77,20 @@ class Cancelled(Exception):
     """Raised inside a child's handler by `Job.check` once its parent has cancelled the call."""
 
 
+def module_command(module: str, *arguments: str) -> list[str]:
+    """How to run one of our own modules in a child: with this Python and this copy of the package, installed or not.
+
+    `-P` keeps the current folder, which may be a stranger's project with a `torch.py` in it, off the path of imports.
+    """
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    start = (
+        "import runpy, sys; root, module = sys.argv[1:3]; del sys.argv[1:3]; "
+        "root in sys.path or sys.path.insert(0, root); "
+        "runpy.run_module(module, run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-P", "-c", start, root, module, *arguments]
+
+
 def _before_exec(limits: Limits, parent: int) -> Callable[[], None]:
     def set_limit(kind: int, value: int | None) -> None:
         if value is not None:

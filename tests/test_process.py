@@ -1,11 +1,13 @@
 """Children: limits, deadlines, frames, cancel, death. Real processes throughout."""
 
 import asyncio
+import json
 import os
 import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -178,3 +180,18 @@ def test_a_child_goes_with_its_parent():
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the child outlived its parent"
         time.sleep(0.02)
+
+
+def test_our_own_children_run_this_copy_of_the_package_installed_or_not(tmp_path):
+    """A checkout that nobody installed works from its root, and a folder's own modules are never imported."""
+    copy, stranger = tmp_path / "checkout", tmp_path / "stranger"
+    (copy / "dice_lsp").mkdir(parents=True)
+    stranger.mkdir()
+    for name in ("__init__.py", "process.py"):
+        (copy / "dice_lsp" / name).write_text((Path(process.__file__).parent / name).read_text())
+    (copy / "dice_lsp" / "probe.py").write_text("import sys, json; print(__name__, __file__, sys.argv[1:])")
+    (stranger / "json.py").write_text("raise SystemExit('a module of the folder was imported')")
+    ask = "import json; from dice_lsp.process import module_command; print(json.dumps(module_command('dice_lsp.probe', 'a')))"
+    command = json.loads(process.run([sys.executable, "-c", ask], deadline_s=30, cwd=str(copy)).stdout)
+    done = process.run(command, deadline_s=30, cwd=str(stranger))
+    assert done.stdout.decode().split() == ["__main__", str(copy / "dice_lsp" / "probe.py"), "['a']"], done.stderr

@@ -1,14 +1,13 @@
 """The loop's side of the model process. Imports no torch: the server must answer within milliseconds."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from dice_lsp.config import Settings
-from dice_lsp.process import ChildDied, ChildError, FramedChild
+from dice_lsp.process import ChildDied, ChildError, FramedChild, module_command
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
 
 GRACE_S = 15.0
@@ -57,8 +56,7 @@ class DiffusionClient:
     def __init__(self, settings: Settings, argv: Sequence[str] | None = None) -> None:
         """`argv` replaces the process, for tests."""
         self.settings = settings
-        # -P: a module of the same name in the user's folder must not be taken for torch or for us.
-        command = list(argv or (sys.executable, "-P", "-m", "dice_lsp.diffusion"))
+        command = list(argv or module_command("dice_lsp.diffusion"))
         self._child = FramedChild(command, name="model process", grace_s=GRACE_S)
         self._info: ModelInfo | None = None
         # One fill at a time: the child would queue them, and a cancelled one must not hold up its successor's events.

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from typing import Any
 from attrs import evolve
 
 from dice_lsp.config import Settings
-from dice_lsp.process import ChildDied, ChildError, FramedChild
+from dice_lsp.process import ChildDied, ChildError, FramedChild, module_command
 from dice_lsp.records import (
     Build,
     Compiled,
@@ -63,7 +62,7 @@ class WorkerClient:
 
     def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
         self.settings = settings
-        self._child = FramedChild([sys.executable, "-P", "-m", "dice_lsp.worker"], name="worker", env=env)
+        self._child = FramedChild(module_command("dice_lsp.worker"), name="worker", env=env)
         self._turn = asyncio.Lock()
         self._deaths: Counter[str] = Counter()
         self._info: dict[str, Any] | None = None

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-import dice_lsp
-from dice_lsp.process import ChildDied, ChildError, Limits, SyncFramedChild
+from dice_lsp.process import ChildDied, ChildError, Limits, SyncFramedChild, module_command
 from dice_lsp.worker.launch import (
     Array,
     BufferArgument,
@@ -285,24 +284,12 @@ class GpuBackend:
         self._arena.close()
 
     def _new_child(self) -> SyncFramedChild:
-        root = os.path.dirname(os.path.dirname(os.path.abspath(dice_lsp.__file__)))
-        env = dict(os.environ if self._env is None else self._env)
-        env["PYTHONPATH"] = os.pathsep.join(part for part in (root, env.get("PYTHONPATH", "")) if part)
         self.runners_started += 1
         return SyncFramedChild(
-            # -P keeps the current folder, which may be a stranger's project, off the path of imports.
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "dice_lsp.worker.gpu_runner",
-                self.kind,
-                str(self.device_index),
-                str(self._arena.fd),
-            ],
+            module_command("dice_lsp.worker.gpu_runner", self.kind, str(self.device_index), str(self._arena.fd)),
             name=f"GPU runner ({self.kind})",
             limits=Limits(),
-            env=env,
+            env=self._env,
             pass_fds=(self._arena.fd,),
         )
 
