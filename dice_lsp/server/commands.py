@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
 
 from dice_lsp.hint import candidate_title
 from dice_lsp.jobs import Fill, Job, JobEnd
@@ -138,12 +138,16 @@ async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
     if isinstance(target, str):
         server.show(target)
         return to_lsp.fill_report(None, FillReport(None, (), target))
+    if server.closing:
+        raise JsonRpcRequestCancelled("the session is over")
     assert target.kernel is not None
     number = server.results.put_fill(target, FillReport(None, (), None)).number
     title = f"DICE: filling {target.kernel.name}"
     place = f"fill {given.uri} {target.kernel.name}"
 
-    async with WorkDone(server, title, lambda: server.cancel_at(place)) as bar:
+    async with WorkDone(
+        server, title, lambda: server.cancel_at(place)
+    ) as bar:  # does not wait, so `closing` still holds
         job = server.jobs.start(
             place, lambda: _run_fill(server, number, target, snapshot.path, given.candidates, bar), queue="model"
         )

@@ -121,9 +121,11 @@ def register(server: DiceServer) -> None:
     @server.feature(types.SHUTDOWN)
     async def shutdown(params: None) -> None:
         await close()
+        await server.protocol.end_requests()
 
     async def close() -> None:
         """End every job and every child. Called for `shutdown` and again, to no effect, when the process ends."""
+        server.closing = True
         header_watch.close()
         await asyncio.gather(server.jobs.close(), server.engine.close(), return_exceptions=True)
 

@@ -37,7 +37,7 @@ async def start_check(
     Returns None when there is nothing to check.
     """
     snapshot = await server.documents.exact(uri)
-    if snapshot is None:
+    if snapshot is None or server.closing:
         return None
     chosen = [kernel.name for kernel in snapshot.model.kernels if kernels is None or kernel.name in kernels]
     if not asked:

@@ -29,6 +29,7 @@ from pygls.exceptions import (
     JsonRpcInvalidRequest,
     JsonRpcMethodNotFound,
     JsonRpcParseError,
+    JsonRpcRequestCancelled,
 )
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _CONTENT_LENGTH = re.compile(rb"content-length\s*:\s*(\d+)", re.IGNORECASE)
 MAX_MESSAGE_BYTES = 1 << 28
+_EXPECTED = (JsonRpcContentModified, JsonRpcInvalidParams, JsonRpcMethodNotFound, JsonRpcRequestCancelled)
 
 
 class LspTextDocument(TextDocument):
@@ -156,11 +158,18 @@ class Protocol(LanguageServerProtocol):
     def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
         if (handler := self.fm.features.get(types.SHUTDOWN)) is not None:
             yield handler, args, None
-        # A copy, because a future that is cancelled takes itself out of the dict.
-        for number, future in list(self._request_futures.items()):
-            if number != self.msg_id and not future.done():
-                future.cancel()
         self._shutdown = True
+
+    async def end_requests(self) -> None:
+        """Cancel what is not answered yet and wait until it is, so that `shutdown` is answered last."""
+        # A copy, because a future that is cancelled takes itself out of the dict.
+        waiting: list[Any] = list(self._request_futures.values())
+        here = asyncio.current_task()
+        tasks = [item for item in waiting if isinstance(item, asyncio.Task) and item is not here and not item.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
 
     @lsp_method(types.EXIT)
     def lsp_exit(self, *args: Any) -> None:  # type: ignore[override]
@@ -284,7 +293,7 @@ class Server(LanguageServer):
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """To the log, never as a toast. That a text has moved on or a client asks for the unknown is no error of ours."""
-        expected = isinstance(error, (JsonRpcContentModified, JsonRpcInvalidParams, JsonRpcMethodNotFound))
+        expected = isinstance(error, _EXPECTED)
         data = getattr(error, "data", None)
         log.log(logging.INFO if expected else logging.ERROR, "%s: %s %s", source.__name__, error, data or "")
 

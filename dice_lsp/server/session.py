@@ -126,6 +126,8 @@ class DiceServer(Server):
         """Set once the settings are known."""
         self.complaints_waiting: Sequence[str] = ()
         """About the initialization options, to be shown once the client may be spoken to."""
+        self.closing = False
+        """No job may be started any more."""
         self._complaints_shown: set[str] = set()
         self._refused: set[str] = set()
         """Documents about which a client was told to ask again."""

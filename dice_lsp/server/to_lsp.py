@@ -49,12 +49,19 @@ def candidate_key(report: CandidateReport) -> str:
 
 
 def fill_report(number: int | None, report: FillReport) -> dict[str, Any]:
-    """A fill as JSON, with its number and each candidate's key; the machine code of its builds is left out."""
-    candidates = tuple(_without_cubin(item) for item in report.candidates)
-    wire: dict[str, Any] = to_wire(attrs.evolve(report, candidates=candidates))
-    for item, candidate in zip(wire["candidates"], report.candidates, strict=True):
-        item["key"] = candidate_key(candidate)
-    return {"fill": number, **wire}
+    """A fill as JSON: its number, and candidates as `dice-lsp infill --json` has them, each with its key."""
+    return {
+        "fill": number,
+        "decode": None if report.decode is None else to_wire(report.decode),
+        "candidates": [_candidate(item) for item in report.candidates],
+        "reason": report.reason,
+    }
+
+
+def _candidate(report: CandidateReport) -> dict[str, Any]:
+    wire: dict[str, Any] = to_wire(_without_cubin(report))
+    text = wire.pop("candidate")
+    return {"label": report.label, "key": candidate_key(report), **text, **wire}
 
 
 def kernel_report(report: KernelReport) -> dict[str, Any]:

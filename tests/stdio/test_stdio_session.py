@@ -67,7 +67,7 @@ async def test_open_fill_apply_undo_redo(editor: Editor, uri: str) -> None:
     report = await editor.take(fill)
     assert report["fill"] is not None and report["reason"] is None
     assert 1 <= len(report["candidates"]) <= 2
-    assert all(item["candidate"]["text"] and item["build"]["kind"] for item in report["candidates"])
+    assert all(item["text"] and item["build"]["kind"] for item in report["candidates"])
     assert report["decode"]["forwards"] > 0
     progress = next(iter(reversed(editor.client.progress_reports.values())))
     assert progress[0].kind == "begin" and progress[-1].kind == "end" and progress[0].cancellable
@@ -84,7 +84,7 @@ async def test_open_fill_apply_undo_redo(editor: Editor, uri: str) -> None:
     refreshes = editor.refreshes
     result = await editor.run("dice.apply", {"fill": report["fill"], "candidate": "A"})
     assert result == {"applied": True, "reason": None}
-    text = report["candidates"][0]["candidate"]["text"]
+    text = report["candidates"][0]["text"]
     assert editor.texts[uri] == SAXPY.replace(BODY.strip(), text)
     assert not [label for _, label in await editor.hints(uri) if label.startswith("A ")]
     if editor.name == "vscode":
@@ -176,7 +176,7 @@ async def test_text_typed_meanwhile_moves_the_edit_or_drops_it(editor: Editor, u
     report = await editor.run("dice.fill", {"uri": uri, "version": version, "range": selection})
     editor.edit(uri, "// two\n", "// 二\n// 三 😋\n")
     assert (await editor.run("dice.apply", {"fill": report["fill"], "candidate": "A"}))["applied"]
-    text = report["candidates"][0]["candidate"]["text"]
+    text = report["candidates"][0]["text"]
     assert editor.texts[uri] == SAXPY.replace(
         "#include <cstdio>\n", "#include <cstdio>\n// one\n// 二\n// 三 😋\n"
     ).replace(BODY.strip(), text)

@@ -48,7 +48,7 @@ async def test_carriage_returns_emoji_chinese_and_form_feeds(editor: Editor, tmp
     # One character is typed in front of the region, on its line, between offering and accepting.
     editor.edit(uri, "/* 😋 */ int", "/* 😋😋 */ int")
     assert (await editor.run("dice.apply", {"fill": report["fill"], "candidate": "A"}))["applied"]
-    filled = report["candidates"][0]["candidate"]["text"].replace("\r\n", "\n").replace("\n", "\r\n")
+    filled = report["candidates"][0]["text"].replace("\r\n", "\n").replace("\n", "\r\n")
     assert editor.texts[uri] == text.replace(body, filled).replace("/* 😋 */", "/* 😋😋 */")
     assert "\n" not in editor.texts[uri].replace("\r\n", "")
 
