@@ -33,6 +33,9 @@ _TYPES = """void bool char short int long float double unsigned signed size_t pt
 int32_t uint32_t int64_t uint64_t float2 float3 float4 double2 int2 int3 int4 uint2 uint4 uchar uchar3 uchar4 uint half
 __half __half2 __nv_bfloat16 dim3 T auto""".split()
 
+_LONG_LONG = "long_long"
+"""`long long` as one word."""
+
 _KEYWORDS = """if else for while do return break continue switch case default const struct template typename sizeof true
 false volatile constexpr goto __global__ __device__ __shared__ __forceinline__ __noinline__ extern static inline
 reinterpret_cast using namespace enum union""".split()
@@ -73,19 +76,39 @@ copy fill blend combine filter update apply step fused element elementwise wise 
 tiled shared row rows column columns matrix sum max min mean normalize vecadd vadd add mul sub div multiply axpby scal
 bin count smooth average blur""".split()
 
-KNOWN = frozenset(_TYPES + _KEYWORDS + _BUILTINS + _MATH + _TORCH + _LAYOUT + _NAMES + _TOPICS)
+_VOCABULARY = frozenset(_TYPES + _KEYWORDS + _BUILTINS + _MATH + _TORCH + _LAYOUT + _NAMES + _TOPICS)
+
+_UNLEARNED = frozenset(
+    """bool short long signed ptrdiff_t int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t float2 float3 float4
+    double2 int2 int3 int4 uint2 uint4 uchar uchar3 uchar4 uint __half __half2 __nv_bfloat16 auto
+    true false FLT_MIN FLT_EPSILON INT_MAX INT_MIN UINT_MAX NAN M_PI __popc __clz __ffs __brev __ldg __threadfence warpSize
+    atomicMax atomicMin atomicCAS atomicExch atomicOr atomicAnd atomicSub atomicXor __float2half __half2float __float2int_rn
+    __int2float_rn make_float2 make_float3 make_float4 exp10 exp10f cosh coshf tan tanf asin asinf acos acosf nearbyint
+    nearbyintf erfc erfcf lrint lrintf lround lroundf isnan isinf __expf __logf __fdividef __sinf __cosf __powf __fmaf_rn
+    __frcp_rn __fsqrt_rn swap
+    BINS J m0 NBINS key u1 i0 ys var n0 dim1 pixel start zi y1 jy bins H right ai a1 steps acc1 nx numRows sum1 low iz denom x1
+    limit weights row_sum odata b1 mask min_val depth max_iter numer nnz dims S row_max height k1 bi mat D value c0 m1 by tmp0
+    bx xs sum0 iter s2 w2 hist flag norm iters base center r1 zs s0 ptr ci w1 s1 j1 acc0 pos num_rows next threshold w0
+    TILE_SIZE BLOCK_SIZE window WIDTH prev hi E bs x2 U stride begin dist u0 n1 v2 gamma end radius G wid lambda lo HEIGHT dz
+    image i1 channels win I dim0 L Z down jx bin r0 channel F inv k0 R ny THREADS high temp half_width eps num_cols as ty j0 x0
+    numCols max_val ratio bound nz N_ROWS img thr num o batch factor W left vec partial outp Q up""".split()
+) - frozenset(_TOPICS)
+"""Words of the vocabulary that training hardly met: a placeholder is copied more surely than these."""
+
+KNOWN = _VOCABULARY - _UNLEARNED
 _TOPIC_WORDS = frozenset(_TOPICS)
-_RESERVED = frozenset(_TYPES + _KEYWORDS + _MATH) | (frozenset(_BUILTINS) - frozenset("xyzw"))
+_RESERVED = frozenset([*_TYPES, _LONG_LONG, *_KEYWORDS, *_MATH]) | (frozenset(_BUILTINS) - frozenset("xyzw"))
 """Words that are never a variable of a kernel."""
 
 _SMALL = [str(value) for value in (*range(13), 15, 16, 31, 32, 63, 64, 127, 128, 255, 256, 511, 512, 1023, 1024)]
 _FLOATS = ["0.0", "1.0", "2.0", "0.5", "3.0", "4.0", "0.25", "0.1", "10.0"]
-KNOWN_NUMBERS = frozenset(
+_NUMBERS = frozenset(
     _SMALL
     + [f"{value}u" for value in (*range(9), 16, 31, 32, 255)]
     + [value + suffix for value in _FLOATS for suffix in ("", "f")]
     + ["0xffffffff", "0xffffffffu", "0xff", "0xffu"]
 )
+KNOWN_NUMBERS = _NUMBERS - frozenset("511 1023 127 63 6u 8u 31u 32u 255u 0xffffffffu 0xff 0xffu".split())
 
 _OPERATORS = """<<< >>> <<= >>= ... -> ++ -- << >> <= >= == != && || += -= *= /= %= &= |= ^= :: { } ( ) [ ] ; , < > = + -
 * / % & | ^ ~ ! ? : . #""".split()
@@ -105,7 +128,7 @@ _PLACEHOLDER_NUMBER = re.compile(r"K(\d+)(f|u|)\Z")
 
 def vocabulary() -> list[str]:
     """Every word that must be one token of the tokenizer, in a fixed order."""
-    words = sorted(KNOWN | KNOWN_NUMBERS | set(_OPERATORS))
+    words = sorted(_VOCABULARY | _NUMBERS | set(_OPERATORS))
     words += [f"V{index}" for index in range(NAME_PLACEHOLDERS)]
     words += [f"K{index}{suffix}" for index in range(NUMBER_PLACEHOLDERS) for suffix in ("", "f", "u")]
     return words
@@ -134,6 +157,16 @@ def _number(spelling: str) -> str:
 
 
 _DROPPED = {"static", "inline", "__restrict__", "__restrict", "restrict", "__inline__", "register", "__host__"}
+
+
+_SAME_TYPE = {
+    "uint32_t": ("unsigned",),
+    "uint": ("unsigned",),
+    "int32_t": ("int",),
+    "uint8_t": ("unsigned", "char"),
+    "uchar": ("unsigned", "char"),
+}
+"""Types that have a commoner spelling."""
 
 
 def words_of(text: str, reference: bool = False) -> list[str]:
@@ -175,9 +208,14 @@ def words_of(text: str, reference: bool = False) -> list[str]:
                     words += ["(", *(token[1] for token in tokens[position + 1 : close]), ")"]
                     position = close + 1
                     continue
-            if spelling == "unsigned" and position < len(tokens) and tokens[position][1] == "int":
+            following = tokens[position][1] if position < len(tokens) else ""
+            if spelling == "unsigned" and following == "int":
                 position += 1
-            words.append(spelling)
+            if spelling == "long" and following == "long":
+                words.append(_LONG_LONG)
+                position += 1
+                continue
+            words += _SAME_TYPE.get(spelling, (spelling,))
         else:
             words.append(spelling)
     return _plain_increments(words)
@@ -223,6 +261,11 @@ _KERNEL_OWN = frozenset(INDEX_NAMES) | frozenset(
 """Names that the model gives to what only a kernel has: a local of the reference of that name is renamed."""
 
 
+def _value(number: str) -> str:
+    """A literal without its `f`: one placeholder serves a reference in double and a kernel in float."""
+    return number if number.startswith("0x") else number.removesuffix("f")
+
+
 @frozen
 class Names:
     """The placeholders of one request, both ways.
@@ -248,7 +291,7 @@ class Names:
         present = set(listed)
         for at, word in enumerate(listed):
             if _is_number(word) and word not in KNOWN_NUMBERS:
-                value = word if word.startswith("0x") and not word.endswith("u") else word.rstrip("fu")
+                value = _value(word)
                 if value not in names.forward and number_count < NUMBER_PLACEHOLDERS:
                     placeholder = f"K{(offset + number_count) % NUMBER_PLACEHOLDERS}"
                     names.forward[value] = placeholder
@@ -285,8 +328,7 @@ class Names:
         if word in self.forward:
             return self.forward[word]
         if _is_number(word) and word not in KNOWN_NUMBERS:
-            hexadecimal = word.startswith("0x")
-            value = word.rstrip("u") if hexadecimal else word.rstrip("fu")
+            value = _value(word)
             if value in self.forward:
                 return self.forward[value] + word[len(value) :]
         return word
@@ -294,7 +336,8 @@ class Names:
     def show(self, word: str) -> str:
         """The word that the document sees for `word`; a placeholder that stands for nothing becomes a plain name."""
         if _PLACEHOLDER_NAME.match(word):
-            return self.backward.get(word, word.lower() + "_")
+            shown = self.backward.get(word, word.lower() + "_")
+            return "long long" if shown == _LONG_LONG else shown
         number = _PLACEHOLDER_NUMBER.match(word)
         if number:
             value = self.backward.get("K" + number.group(1))
@@ -927,7 +970,7 @@ _TIGHT_AFTER = {"(", "[", "!", "~", ".", "->", "::"}
 _TIGHT_BEFORE = {")", "]", ";", ",", ".", "->", "::"}
 _UNARY = {"-", "+", "*", "&", "!", "~"}
 _CONTROL = {"if", "for", "while", "switch", "return", "else", "case", "do"}
-_TYPE_WORDS = frozenset(_TYPES)
+_TYPE_WORDS = frozenset([*_TYPES, _LONG_LONG])
 
 
 def _spaced(words: Sequence[str]) -> str:
