@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from dice_lsp.config import Settings
-from dice_lsp.process import ChildDied, ChildError, FramedChild, module_command
+from dice_lsp.process import ChildDied, ChildError, FramedChild, Limits, module_command
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
 
 GRACE_S = 15.0
@@ -57,7 +57,8 @@ class DiffusionClient:
         """`argv` replaces the process, for tests."""
         self.settings = settings
         command = list(argv or module_command("dice_lsp.diffusion"))
-        self._child = FramedChild(command, name="model process", grace_s=GRACE_S)
+        # A step of the network uses every core; the server's answers come before it.
+        self._child = FramedChild(command, name="model process", limits=Limits(niceness=5), grace_s=GRACE_S)
         self._info: ModelInfo | None = None
         # One fill at a time: the child would queue them, and a cancelled one must not hold up its successor's events.
         self._turn = asyncio.Lock()
