@@ -45,6 +45,7 @@ from dice_lsp.records import (
     Verified,
     Wrong,
 )
+from dice_lsp.source.closing import close_blocks
 from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.launches import launch_spec
@@ -115,6 +116,7 @@ class Engine:
         async with _cancelled_together(asyncio.create_task(decode())) as decoding:
             baseline = await self._baseline(fill)
             while (candidate := await arrived.get()) is not None:
+                candidate = attrs.evolve(candidate, text=close_blocks(region, candidate.text))
                 if fill.knows(candidate):
                     continue
                 fill.add(await self._judge_candidate(fill, candidate, baseline))
@@ -144,7 +146,7 @@ class Engine:
     async def _judge_candidate(self, fill: "_Fill", candidate: Candidate, baseline: Document | None) -> CandidateReport:
         refused = screen_fill(fill.region, candidate.text)
         if refused is not None:
-            return _report(candidate, NotCompiled(refused))
+            return _report(candidate, NotCompiled(f"the fill {refused}"))
         job = self._candidate_job(fill, candidate, baseline, verify=self.settings.verify, benchmark=False)
         judged = await self._worker.judge(job)
         return CandidateReport("?", candidate, judged.build, judged.verdict, judged.timing, judged.comparison)
