@@ -70,6 +70,9 @@ def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case
         planned = plan(spec, kernel, dims)
         if not isinstance(planned, BadSpec) and _fits(planned, _DERIVED_BUDGET):
             cases[key] = Case(dims, False, planned)
+    if refused is not None:
+        for dims in _stand_ins(spec, kernel, given[0], budget):
+            cases.setdefault(tuple(dims.items()), Case(dims, False, _planned(spec, kernel, dims)))
     if len(cases) < MINIMUM_CASES:
         for dims in _halved(spec, kernel, given[0]):
             key = tuple(dims.items())
@@ -173,6 +176,37 @@ def _halved(spec: LaunchSpec, kernel: Kernel, first: Mapping[str, int]) -> Itera
         for name in free:
             dims[name] //= 2
         yield dict(dims)
+
+
+def _stand_ins(spec: LaunchSpec, kernel: Kernel, first: Mapping[str, int], budget: Budget) -> Iterable[dict[str, int]]:
+    """Sizes for a benchmark case that is too large to run.
+
+    One is the benchmark's, halved until it fits: the largest that divides as the benchmark does, so the path that a
+    kernel keeps for whole tiles or long arrays is run. The other goes beyond what the threads of the launch could do
+    with one element each, where their number does not grow with the size: a loop over the grid that is missing shows.
+    """
+    fitting = (d for d in _halved(spec, kernel, first) if _runs(spec, kernel, d, budget))
+    halved = next(fitting, None)
+    if halved is None:
+        return
+    yield halved
+    free = [dim.name for dim in spec.dims if dim.name not in _fixed(spec, kernel)]
+    threads = _planned(spec, kernel, halved).threads
+    beyond = {**halved, free[0]: threads + 33} if len(free) == 1 else {}
+    if beyond and halved[free[0]] <= threads < first[free[0]] and _runs(spec, kernel, beyond, budget):
+        if _planned(spec, kernel, beyond).threads == threads:
+            yield beyond
+
+
+def _runs(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int], budget: Budget) -> bool:
+    planned = plan(spec, kernel, dims)
+    return not isinstance(planned, BadSpec) and _divides(spec, dims) and _fits(planned, budget)
+
+
+def _planned(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> Plan:
+    planned = plan(spec, kernel, dims)
+    assert not isinstance(planned, BadSpec), "its dims were found to run"
+    return planned
 
 
 def _block_threads(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> int | None:

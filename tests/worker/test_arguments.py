@@ -282,3 +282,16 @@ def test_too_large_everywhere_is_told_with_a_suggestion() -> None:
     assert not isinstance(answer, BadSpec)
     huge = choose_cases(spec("in x n*d;out y n*d", block="d", dims="n=3;d=999999999"), SAXPY, HOST_BUDGET)
     assert isinstance(huge, BadSpec)
+
+
+def test_a_benchmark_that_is_too_large_has_a_stand_in_that_divides_as_it_does() -> None:
+    tried = [n for (n,) in sizes(spec("in x n;io y n", dims="n=16777216"))]
+    assert max(tried) == 1 << 19 and 1 << 19 <= HOST_BUDGET.elements
+    both = sizes(spec("in x n*d;out y n*d", grid="n", block="128", dims="n=8192;d=4096"))
+    assert any(n % 256 == 0 and d % 256 == 0 and n * d >= 1 << 18 for n, d in both)
+
+
+@pytest.mark.parametrize("blocks", [128, 1024, 1300])
+def test_a_grid_that_does_not_grow_gets_more_elements_than_threads(blocks: int) -> None:
+    tried = [n for (n,) in sizes(spec("in x n;io y n", grid=str(blocks), block="256", dims="n=16777216"))]
+    assert max(tried) > blocks * 256
