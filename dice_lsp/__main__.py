@@ -52,6 +52,10 @@ class UsageError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv[:1] == ["train"]:
+        # Its options are its own; this parser would take them for ours.
+        return _train(argv[1:])
     arguments = _parser().parse_args(argv)
     level = logging.DEBUG if arguments.verbose > 1 else logging.INFO if arguments.verbose else logging.WARNING
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -117,9 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     use.add_argument("name", help="`tiny`, a folder, or the id of a pulled checkpoint")
     use.set_defaults(run=_model_use)
 
-    train = commands.add_parser("train", help="train the small checkpoint; see `dice-lsp train --help`", add_help=False)
-    train.add_argument("rest", nargs=argparse.REMAINDER)
-    train.set_defaults(run=_train)
+    commands.add_parser("train", help="train the small checkpoint; see `dice-lsp train --help`", add_help=False)
 
     settings = commands.add_parser("settings", help="every setting with its default and meaning")
     settings.add_argument("--markdown", action="store_true", help="as the table of the README")
@@ -227,10 +229,11 @@ def _worker(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _train(arguments: argparse.Namespace) -> int:
+def _train(options: Sequence[str]) -> int:
     from dice_lsp.training.tiny import main as train_main
 
-    return int(train_main(arguments.rest) or 0)
+    train_main(options)
+    return 0
 
 
 def _infill(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -312,8 +312,9 @@ def held_out_accuracy(
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command `dice-lsp train`."""
+    parser = argparse.ArgumentParser(prog="dice-lsp train", description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--seconds", type=float, default=500)
     parser.add_argument("--real", type=Path, help="functions.jsonl.gz of dice_lsp.training.real_code")
@@ -330,7 +331,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--real-share", type=float, default=0.12)
     parser.add_argument("--accuracy-rows", type=int, default=32)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     began = time.monotonic()
     functions = read_functions(arguments.real)
     random.Random(3).shuffle(functions)
