@@ -49,6 +49,8 @@ _FLAGS = (
     "-fno-semantic-interposition", "-fstack-clash-protection", "-fvisibility=hidden",
 )  # fmt: skip
 _GCC_ONLY = ("-fno-gnu-unique",)
+_PATTERN = "-ftrivial-auto-var-init=pattern"
+"""What a local variable holds before it is set: on a fresh stack that would be zero, which hides that it never was."""
 _GCC_WATCH = ("--param=tsan-distinguish-volatile=1", "--param=tsan-instrument-func-entry-exit=0")
 _CLANG_WATCH = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0")
 _RUNNER_FLAGS = ("-std=c++17", "-O2", "-rdynamic", "-Wl,--no-as-needed")
@@ -72,7 +74,7 @@ _JOB_MAGIC = 0x31454344
 
 _WATCHED = {
     "part": "races were watched for in the first blocks only",
-    "fence": "races were not watched for after a memory fence, because the kernel orders its accesses by itself",
+    "fence": "races were not watched for after a memory fence and an atomic, since the kernel orders its accesses itself",
 }
 
 _SYSTEM_CALLS = {
@@ -95,6 +97,8 @@ class Toolchain:
     runner: Path
     confinement: str
     """`seccomp` when the kernel lets a child filter its own system calls, else `limits`."""
+    patterns: bool = False
+    """The compiler can fill local variables with a pattern."""
 
 
 def find_compiler(cxx: str | None = None) -> str | None:
@@ -229,7 +233,8 @@ class HostBackend:
         confinement = asked.stdout.decode("ascii", "replace").strip()
         if confinement not in ("seccomp", "limits"):
             raise HostUnavailable(f"the runner in {folder} does not start: remove that folder and try again")
-        return Toolchain(cxx, version, clang, folder, folder / "runner", confinement)
+        asked = _compile([cxx, _PATTERN, "-x", "c++", "-fsyntax-only", os.devnull], 20.0)
+        return Toolchain(cxx, version, clang, folder, folder / "runner", confinement, asked.returncode == 0)
 
     def _precompiled(self, tools: Toolchain, flags: Sequence[str]) -> Path:
         """The header to include first for these flags, its precompiled form beside it."""
@@ -270,6 +275,7 @@ class HostBackend:
             # A reference function may well run past an inner dimension, and has one thread only.
             flags.append("-fsanitize=bounds,alignment,thread" if text.vectors else "-fsanitize=bounds,thread")
             flags += _CLANG_WATCH if tools.clang else _GCC_WATCH
+            flags += [_PATTERN] if tools.patterns else []
         try:
             header = self._precompiled(tools, flags)
         except HostUnavailable as error:

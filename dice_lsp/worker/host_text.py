@@ -84,7 +84,8 @@ _UNSUPPORTED = (
     (r"\bcuda\s*::\s*(?:std|atomic\w*|ptx|device)\b", "libcu++ is"),
     (r"\b(?:curand\w*|cublas\w*)\b", "device libraries such as cuRAND are"),
     (r"\b(?:this_grid\s*\(\s*\)\s*\.\s*sync|this_multi_grid|multi_grid_group)\b", "grid-wide synchronisation is"),
-    (r"\bstatic\s+(?!const\b|constexpr\b|__shared__\b)\w[\w:<>, ]*[\w>]\s*(?:=|;|\[)", "static variables in device functions are"),
+    (r"\bstatic\s+(?!const\b|constexpr\b|__shared__\b)[\w\s:<>,*&]*[\w>]\s*[=;{\[]", "static variables in device functions are"),
+    (r"\blong\s+double\b", "`long double`, which has another size on a GPU, is"),
     (r"\b(?:__GNUC__|__GNUG__|__clang__|__VERSION__|__OPTIMIZE__|__GLIBC\w*|__ELF__|__PIC__|__SANITIZE\w*|__builtin_return_address|"
      r"__builtin_ia32\w*|__builtin_alloca\w*|__attribute__|syscall)\b", "code that looks at the host's compiler is"),
 )  # fmt: skip

@@ -239,6 +239,7 @@ uint32_t block_serial = 0;  // blocks run so far, from 1
 uint32_t block_epoch = 0;
 uint32_t warp_epoch[max_threads / 32];
 bool watching = false;
+bool fenced = false, handed_over = false;  // a memory fence has been passed; an atomic or volatile access has been made
 const char* watched = "all";  // `part` or `fence` when the watch ended before the launch did
 
 void settle();  // ends the check of the running thread's last conflicting write
@@ -659,6 +660,14 @@ inline bool unordered(const Mark& m, uint16_t rank, uint8_t warp, uint8_t bytes,
     return m.warp != warp || m.warp_epoch == warp_epoch[warp];
 }
 
+// From here on the kernel orders memory by itself (locks, the last block that adds up), which the watch cannot follow. It
+// takes both: a fence alone tells no other thread that it was passed.
+void order_by_itself() {
+    settle();
+    watching = false;
+    watched = "fence";
+}
+
 void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_t pc) {
     last_access = pc;
     if (!watching) return;
@@ -669,6 +678,10 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
             if (address - reinterpret_cast<uintptr_t>(regions[i].begin) < regions[i].size) found = i;
         if (found < 0) return;
         last_region = found;
+    }
+    if (is_atomic) {
+        handed_over = true;
+        if (fenced) return order_by_itself();
     }
     Region& r = regions[last_region];
     bool shared = r.argument == -1;
@@ -689,7 +702,7 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
         Mark& w = r.writes[word];
         if (write) {
             const Mark* conflict = unordered(w, rank, warp, bytes, shared) ? &w : nullptr;
-            if (shared && unordered(r.reads[word], rank, warp, bytes, shared)) conflict = &r.reads[word];
+            if (!conflict && shared && unordered(r.reads[word], rank, warp, bytes, shared)) conflict = &r.reads[word];
             if (conflict && !pending.address && address + size <= reinterpret_cast<uintptr_t>(r.begin) + r.size) {
                 pending.address = reinterpret_cast<const char*>(address);
                 pending.size = size < 16 ? size : 16;
@@ -701,7 +714,15 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
             }
             // A thread's plain write stays one, although an atomic of its own follows.
             if (!(w.bytes & atomic_bit) && w.block == block_serial && w.epoch == block_epoch && w.rank == rank) bytes &= static_cast<uint8_t>(~atomic_bit);
-            w = Mark{block_serial, block_epoch, warp_epoch[warp], rank, warp, bytes};
+            Mark mark{block_serial, block_epoch, warp_epoch[warp], rank, warp, bytes};
+            if (conflict == &w) {
+                // If this write changes nothing it harms nobody, but what it stands upon is still somebody else's.
+                mark.rank = several_threads;
+                if (w.warp != warp || w.block != block_serial) mark.warp = several_warps;
+                if (!(w.bytes & atomic_bit)) mark.bytes &= static_cast<uint8_t>(~atomic_bit);
+                mark.bytes |= w.bytes & 15;
+            }
+            w = mark;
         } else {
             if (unordered(w, rank, warp, bytes, true)) race(r, reinterpret_cast<const char*>(address), "read", w.rank, false, pc);
             Mark& m = r.reads[word];
@@ -960,6 +981,7 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
     watch(m.device_begin, static_cast<size_t>(m.device_end - m.device_begin), -2, 1);
     block_serial = 0;
     watching = region_count > 0;
+    fenced = handed_over = false;
     watched = "all";
 
     set_timer(launch.deadline_us);
@@ -1008,10 +1030,8 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
 extern "C" {
 
 __attribute__((visibility("default"))) void dice_emu_fence(void) {
-    // From here on the kernel orders memory by itself (locks, the last block that adds up), which the watch cannot follow.
-    settle();
-    watching = false;
-    watched = "fence";
+    fenced = true;
+    if (watching && handed_over) order_by_itself();
 }
 
 __attribute__((visibility("default"))) int dice_emu_barrier(int line, int kind, int predicate) {
