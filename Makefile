@@ -2,13 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+PIP := $(VENV)/bin/pip --disable-pip-version-check install --quiet --constraint tests/constraints.txt
+# PyTorch's own index has the CPU build, a tenth of the CUDA build's size. Where it cannot be reached pip goes on without.
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .PHONY: demo test lint format clean
 
 $(VENV)/.ready: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt torch==2.13.0
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt --editable '.[dev]'
+	$(PIP) torch==2.13.0 --extra-index-url $(TORCH_CPU_INDEX)
+	$(PIP) --editable '.[dev]'
 	touch $@
 
 demo: $(VENV)/.ready  ## fill three kernels with the shipped checkpoint and print what each candidate is worth
