@@ -18,8 +18,9 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from dice_lsp.diffusion.torch_loops import as_loops
 from dice_lsp.records import FillRequest
 
 PRE, SUF, MID, EOM, MASK, PAD = "<pre>", "<suf>", "<mid>", "<eom>", "<mask>", "<pad>"
@@ -382,8 +383,12 @@ def compose(request: FillRequest, limit: int = 448) -> Prompt:
     if name:
         kernel = _renamed_head(kernel, name)
     suffix = words_of(request.kernel_suffix)
+    loops = None if request.reference_text else _loops_of_torch(request, above, opening)
+    if loops is not None:
+        parameter_list = ", ".join(f"float {parameter}" for parameter in parameters)
+        request = evolve(request, reference_text=f"void reference({parameter_list}) {loops}")
     reference = _reference_words(request, opening, parameters)
-    directive = _directive_words(request, above, name)
+    directive = _directive_words(request, above, name, with_torch=loops is None)
     comments = _comment_words(above, set(parameters)) + _closing_comment(opening, set(parameters))
     used = set(kernel) | set(suffix) | set(reference)
     declarations = _declaration_words(request, used)
@@ -659,16 +664,62 @@ def _rename(words: list[str], renaming: dict[str, str]) -> list[str]:
     ]
 
 
-_CLAUSE = re.compile(r"^\s*(in|out|io|tmp|launch|ref)\b")
-
-
-def _directive_words(request: FillRequest, above: str, name: str) -> list[str]:
-    """Buffers with their extents, launch and torch expression, from the directive or else from the launch site."""
+def _clauses(above: str) -> list[str]:
     clauses: list[str] = []
     for line in above.splitlines():
         match = re.match(r"\s*//\s*dice:(.*)", line)
         if match:
             clauses += match.group(1).split(";")
+    return clauses
+
+
+def _loops_of_torch(request: FillRequest, above: str, opening: str) -> str | None:
+    """The torch expression as loops, where the directive says the buffers' extents and there is one output."""
+    clauses = _clauses(above)
+    written = next(
+        (match.group(1) for match in (re.match(r"\s*ref\s+torch:(.*)", clause) for clause in clauses) if match), None
+    )
+    expression = request.torch_expression or written
+    if not expression:
+        return None
+    buffers: dict[str, dict[str, list[str]]] = {"in": {}, "out": {}, "io": {}, "tmp": {}}
+    for clause in clauses:
+        kind = _CLAUSE.match(clause)
+        if kind and kind.group(1) in buffers:
+            for name, extents in re.findall(r"(\w+)\s*\[([^\]]*)\]", clause[kind.end() :]):
+                buffers[kind.group(1)][name] = [extent.strip() for extent in extents.split(",")]
+    outputs = {**buffers["out"], **buffers["io"]}
+    types = _parameter_types(opening)
+    if len(outputs) != 1:
+        return None
+    ((output, extents),) = outputs.items()
+    scalars = [name for name, kind in types.items() if "*" not in kind]
+    element = types.get(output, "").replace("*", "").replace("const", "").strip()
+    inputs = {**buffers["in"], **buffers["io"]}
+    return as_loops(expression, inputs, scalars, output, extents, element)
+
+
+def _parameter_types(opening: str) -> dict[str, str]:
+    """Parameter name -> its type as words, of the kernel whose definition `opening` begins."""
+    cleaned = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", opening)
+    match = re.search(r"[A-Za-z_]\w*\s*\(", cleaned)
+    if match is None:
+        return {}
+    tokens = [token for token in lex(cleaned[match.end() - 1 :]) if token[0] != "comment"]
+    inside = tokens[1 : _after_parentheses(tokens, 0) - 1]
+    types = {}
+    for part in _split_arguments([token[1] for token in inside if token[1] not in _DROPPED]):
+        if part and _is_name(part[-1]):
+            types[part[-1]] = " ".join(part[:-1])
+    return types
+
+
+_CLAUSE = re.compile(r"^\s*(in|out|io|tmp|launch|ref)\b")
+
+
+def _directive_words(request: FillRequest, above: str, name: str, with_torch: bool) -> list[str]:
+    """Buffers with their extents, launch and torch expression, from the directive or else from the launch site."""
+    clauses = _clauses(above)
     words: list[str] = []
     torch = request.torch_expression
     launched = False
@@ -690,7 +741,7 @@ def _directive_words(request: FillRequest, above: str, name: str) -> list[str]:
     if not launched and name:
         words += _launch_site(request, name)
     words = _with_values(words, request)
-    if torch:
+    if torch and with_torch:
         words += [_PROTECTED + "torch", *_torch_words(torch), ";"]
     return [_PROTECTED + "//dice", *words, "\n"] if words else []
 

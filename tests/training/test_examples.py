@@ -218,13 +218,19 @@ def test_any_text_can_be_composed() -> None:
 
 
 def test_locals_of_a_reference_do_not_collide_with_the_kernels_own() -> None:
-    reference = "void f(int n, float a, const float* x, float* y) { for (int i = 0; i < n; i++) { const float* row = x + i; y[i] = row[0]; } }"
+    reference = (
+        "void f(int n, float a, const float* x, float* y) {"
+        " for (int i = 0; i < n; i++) { const float* row = x + i; y[i] = row[0]; } }"
+    )
     prompt = compose(request(SAXPY, "}", reference_text=reference))
     assert "row_" in prompt.names.backward.values() and "row" not in prompt.names.backward.values()
 
 
 def test_real_code_needs_a_permissive_header() -> None:
-    kernel = "__global__ void k(float* x, int n) {\n  // note\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) { x[i] = x[i] * 2.0f + 1.0f; }\n}\n"
+    kernel = (
+        "__global__ void k(float* x, int n) {\n  // note\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "  if (i < n) { x[i] = x[i] * 2.0f + 1.0f; }\n}\n"
+    )
     assert allowed(kernel) and allowed("// Copyright (c) A. Licensed under the MIT license\n" + kernel)
     assert not allowed("// Copyright (c) A. All rights reserved.\n" + kernel)
     assert not allowed("/* GNU General Public License */\n" + kernel)
