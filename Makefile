@@ -10,7 +10,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 $(VENV)/.ready: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch==2.13.0 --extra-index-url $(TORCH_CPU_INDEX)
+	$(PIP) --no-deps --retries 1 --extra-index-url $(TORCH_CPU_INDEX) torch==2.13.0
 	$(PIP) --editable '.[dev]'
 	touch $@
 
