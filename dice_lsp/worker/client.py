@@ -20,7 +20,7 @@ from typing import Any
 from attrs import evolve
 
 from dice_lsp.config import Settings
-from dice_lsp.process import ChildDied, ChildError, FramedChild, module_command
+from dice_lsp.process import ChildDied, ChildError, FramedChild, Limits, module_command
 from dice_lsp.records import (
     Build,
     Compiled,
@@ -62,7 +62,8 @@ class WorkerClient:
 
     def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
         self.settings = settings
-        self._child = FramedChild(module_command("dice_lsp.worker"), name="worker", env=env)
+        # Compilers and emulated kernels use what the server and the editor leave of the cores.
+        self._child = FramedChild(module_command("dice_lsp.worker"), name="worker", limits=Limits(niceness=5), env=env)
         self._turn = asyncio.Lock()
         self._deaths: Counter[str] = Counter()
         self._info: dict[str, Any] | None = None
