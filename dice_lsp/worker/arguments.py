@@ -452,6 +452,8 @@ def _data(
     numbers = count * element.lanes
     if free and element.kind is Kind.FLOAT:
         return _floats(element, numbers, rng, distribution)
+    if free and element.kind is Kind.INT and distribution is Distribution.LARGE:
+        return element.encode(_large_ints(element, numbers, rng)), None
     values = _drawn(spec, element, numbers, names, rng, folder)
     ranged = free or spec.init.strip().startswith("int")
     if distribution is Distribution.EQUAL and ranged and element.kind is not Kind.FLOAT and spec.role is Role.IN:
@@ -536,6 +538,17 @@ def _default_ints(element: Element, numbers: int, rng: np.random.Generator) -> A
     if element.storage == np.uint8:
         return rng.integers(0, 256, numbers)
     return rng.integers(0 if element.storage.kind == "u" else -100, 100, numbers)
+
+
+def _large_ints(element: Element, numbers: int, rng: np.random.Generator) -> Array:
+    """Integers that need their whole type: their sums overflow it, and a narrower type on the way would lose digits.
+
+    Signed ones leave room for the sum of a few, which C does not define beyond the type.
+    """
+    limits = np.iinfo(element.storage)
+    if limits.min == 0 or element.storage.itemsize == 1:
+        return rng.integers(limits.min, limits.max, numbers, element.storage, endpoint=True)
+    return rng.integers(limits.min // 4, limits.max // 4, numbers)
 
 
 def _split(text: str | None) -> list[str]:

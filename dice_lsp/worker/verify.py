@@ -91,6 +91,7 @@ _POISONS = (0, 1, 0)
 """Poison pattern of the runs of a case."""
 _LEAST_DEADLINE_S = 2.0
 _DEADLINE_S_PER_STEP = 2e-6
+_CLOCK = re.compile(r"\b(?:clock|clock64|__globaltimer)\s*\(|%(?:clock|globaltimer)")
 _ATOMICS = re.compile(r"\batomic\w*|\bred\.|__nv_atomic")
 
 Progress = Callable[[str], None]
@@ -198,6 +199,8 @@ class _Judge:
             return Unverified(
                 f"keeps state in `{state}` between launches, which is not tried on the host", tuple(self.checks)
             )
+        if _CLOCK.search(without_comments(self.source.device_text)):
+            return Unverified("reads the clock, so it may do something else in the next run", tuple(self.checks))
         self._name_checks(tries)
         sizes = sum(1 for t in tries if t.bound.distribution is Distribution.DEFAULT)
         return Verified(sizes, self.max_error, self.backend.name, words, tuple(self.checks))
@@ -241,6 +244,8 @@ class _Judge:
         )
         if distribution is Distribution.EQUAL and not floats:
             return any(b.role is Role.IN and (is_free(b.init) or b.init.startswith("int")) for b in self.spec.buffers)
+        if distribution is Distribution.LARGE and any(elements.get(b.name) is Kind.INT for b in inputs):
+            return True
         # Equal floats have no first greatest one that every honest argmax would agree on.
         return bool(floats) and not (integer_results and distribution is not Distribution.LARGE)
 
@@ -587,17 +592,28 @@ _DEVICE_VARIABLE = re.compile(
 
 
 def kept_state(device_text: str) -> str | None:
-    """The first device variable that device code writes: what it holds outlives a launch."""
+    """The first device variable that device code writes or may write: what it holds outlives a launch.
+
+    A write through a pointer or a reference cannot be followed, so a variable whose address is taken counts as written.
+    """
     text = without_comments(device_text)
     for match in _DEVICE_VARIABLE.finditer(text):
         if re.search(r"\b(const|constexpr|__constant__)\b", match["type"]):
             continue
-        name = re.escape(match["name"])
+        name = rf"(?<![\w.>]){re.escape(match['name'])}\b"
         rest = text[: match.start()] + text[match.end() :]
-        element = rf"(?<![\w.>]){name}\b\s*(?:\[[^\]]*\]\s*)*(?:\.\w+\s*)?"
-        if re.search(rf"{element}(?:[-+*/%&|^]?=(?!=)|<<=|>>=|\+\+|--)|(?:\+\+|--|[(,=]\s*&)\s*{name}\b", rest):
-            return match["name"]
-        if re.search(rf"\batomic\w*\s*\(\s*{name}\b", rest):
+        element = rf"{name}[\s)]*(?:\[[^\]]*\]\s*|\.\w+\s*|\)\s*)*"
+        patterns = [
+            rf"{element}(?:[-+*/%&|^]?=(?!=)|<<=|>>=|\+\+|--)",
+            rf"(?:\+\+|--)[\s(]*{name}",
+            rf"(?:[(,=?:{{]|\breturn\b)\s*&[\s(]*{name}",  # its address
+            rf"&\s*\w+\s*[=({{][\s(]*{name}",  # a reference to it
+            rf"\batomic\w*\s*\([\s(]*{name}",
+        ]
+        if "[" in match.group():
+            # Without a subscript an array is a pointer, which is an address like any other.
+            patterns.append(rf"(?<!sizeof\()(?<!sizeof ){name}(?!\s*\[)")
+        if any(re.search(pattern, rest) for pattern in patterns):
             return match["name"]
     return None
 
