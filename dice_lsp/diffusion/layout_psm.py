@@ -15,7 +15,8 @@ reply is the middle and `<eom>`. Training composes its examples with the same fu
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -279,15 +280,23 @@ class Names:
 
     @classmethod
     def of(
-        cls, words: Iterable[str], forced: frozenset[str] = frozenset(), kept: frozenset[str] | None = None
+        cls,
+        words: Iterable[str],
+        forced: frozenset[str] = frozenset(),
+        kept: frozenset[str] | None = None,
+        usual: Mapping[str, str] | None = None,
     ) -> "Names":
         """Placeholders for every rare name and literal of `words` and for all `forced` names, by first appearance.
 
-        A name outside `kept` that the model uses for its own variables comes back with an underscore.
+        A name outside `kept` that the model uses for its own variables comes back with an underscore. `usual` maps names
+        of the document to the names that the model uses for such a variable.
         """
         listed = list(words)
         offset = zlib.crc32(" ".join(listed).encode("utf-8", "surrogatepass"))
         names = cls()
+        for name, known in (usual or {}).items():
+            names.forward[name] = known
+            names.backward[known] = name
         name_count = number_count = 0
         present = set(listed)
         for at, word in enumerate(listed):
@@ -336,6 +345,8 @@ class Names:
 
     def show(self, word: str) -> str:
         """The word that the document sees for `word`; a placeholder that stands for nothing becomes a plain name."""
+        if word in KNOWN:
+            return self.backward.get(word, word)
         if _PLACEHOLDER_NAME.match(word):
             shown = self.backward.get(word, word.lower() + "_")
             return "long long" if shown == _LONG_LONG else shown
@@ -396,12 +407,61 @@ def compose(request: FillRequest, limit: int = 448) -> Prompt:
     # With something to copy from, what a name says is not needed, and a placeholder is copied more surely.
     described = bool(reference) or _PROTECTED + "torch" in directive or "=" in comments
     locals_ = set(_declared(reference)) - set(INDEX_NAMES)
-    forced = frozenset((set(parameters) if described else set()) | locals_) - _RESERVED
+    usual = _usual_names(kernel, {*parameters, *suffix, *reference})
+    missing = _missing_names(kernel, suffix, {*parameters, *_declared(declarations)})
+    spare = [name for name in _declared(reference) if name not in {*kernel, *suffix, *INDEX_NAMES}]
+    if missing and len(missing) == len(spare):
+        # What the region must declare for the text after it is what the reference calls by another name.
+        reference = _rename(reference, dict(zip(spare, missing, strict=True)))
+        locals_ = set(_declared(reference)) - set(INDEX_NAMES)
+    forced = frozenset((set(parameters) if described else set()) | locals_) - _RESERVED - frozenset(usual)
     kept = frozenset(kernel) | frozenset(suffix) | frozenset(declarations)
-    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix], forced, kept)
+    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix], forced, kept, usual)
     comments = [word for word in comments if word in KNOWN or word in names.forward or not _is_name(word)]
-    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix, *comments], forced, kept)
+    names = Names.of([*declarations, *reference, *directive, *kernel, *suffix, *comments], forced, kept, usual)
     return _fit(declarations, reference, directive, comments, kernel, suffix, names, limit)
+
+
+_OWN_INDEX_NAMES = frozenset("i idx tid gid index id t tx row col r c x y j iy ix lane".split())
+
+
+def _usual_names(kernel: Sequence[str], taken: set[str]) -> dict[str, str]:
+    """Names of the kernel's thread index, block index and shared array -> those that training used for them."""
+    text = " ".join(kernel)
+    names: dict[str, str] = {}
+    for pattern, usual in (
+        (r"(\w+) = blockIdx \. x \* blockDim \. x \+ threadIdx \. x ;", "i"),
+        (r"(\w+) = threadIdx \. x ;", "tid"),
+        (r"(\w+) = blockIdx \. x ;", "row"),
+        (r"__shared__ \w+ (\w+) \[ \w+ \] ;", "smem"),
+    ):
+        found = re.search(pattern, text)
+        if found is None or found.group(1) in _OWN_INDEX_NAMES or found.group(1) in names:
+            continue
+        if usual not in kernel and usual not in taken and found.group(1) != usual:
+            names[found.group(1)] = usual
+    return names
+
+
+def _missing_names(kernel: Sequence[str], suffix: Sequence[str], known: set[str]) -> list[str]:
+    """Names that the text after the region uses and nothing before it declares, by first appearance."""
+    before = set(kernel)
+    own = set(_declared(suffix))
+    missing: list[str] = []
+    for at, word in enumerate(suffix):
+        if (
+            not _is_name(word)
+            or (word in KNOWN and word in _RESERVED)
+            or word in known
+            or word in before
+            or word in own
+        ):
+            continue
+        if (at and suffix[at - 1] in (".", "->")) or suffix[at + 1 : at + 2] == ["("] or word.isupper():
+            continue
+        if word not in missing:
+            missing.append(word)
+    return missing
 
 
 def _fit(
@@ -910,8 +970,20 @@ def decode_middle(text: str, request: FillRequest) -> str:
     reply = text.split(EOM, 1)[0]
     for special in SPECIALS:
         reply = reply.replace(special, " ")
-    words = ["\n" if word == "\n" else word for word in re.findall(r"\n|[^ \n]+", reply)]
-    return lay_out([names.show(word) for word in words], request)
+    words = [names.show(word) for word in re.findall(r"\n|[^ \n]+", reply)]
+    return lay_out(_with_thread_index(words, request), request)
+
+
+def _with_thread_index(words: list[str], request: FillRequest) -> list[str]:
+    """`tid` as `threadIdx.x` where neither the reply nor the kernel declares it: no other reading would compile."""
+    before = words_of(request.kernel_prefix)
+    assigned = any(pair == ("tid", "=") for pair in pairwise(words))
+    if "tid" not in words or "tid" in before or assigned:
+        return words
+    listed: list[str] = []
+    for word in words:
+        listed += ["threadIdx", ".", "x"] if word == "tid" else [word]
+    return listed
 
 
 def lay_out(words: Sequence[str], request: FillRequest) -> str:
@@ -945,7 +1017,10 @@ def lay_out(words: Sequence[str], request: FillRequest) -> str:
     else:
         base = request.indent
     lines = _lines(words, unit)
-    return lead + "\n".join(line if at == 0 else (base + line if line else "") for at, line in enumerate(lines)) + tail
+    text = lead + "\n".join(line if at == 0 else (base + line if line else "") for at, line in enumerate(lines)) + tail
+    if "\r\n" in request.kernel_prefix or "\r\n" in request.file_prefix:
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    return text
 
 
 def _indent_unit(request: FillRequest) -> str:

@@ -160,6 +160,8 @@ def test_a_body_is_laid_out_like_its_document() -> None:
     assert decode_middle(" return ;", tabs) == "\n\t\treturn;\n\t"
     inside = request(SAXPY + "\n  int i = threadIdx.x;\n  ", "\n}", middle="ys[i] = 0;", indent="  ")
     assert decode_middle(" ys [ i ] = 1.0f ; xs ++ ;", inside) == "ys[i] = 1.0f;\n  xs++;"
+    windows = request("// a\r\n" + SAXPY, "}", middle="\r\n    return;\r\n")
+    assert decode_middle(" xs ++ ; ys ++ ;", windows) == "\r\n    xs++;\r\n    ys++;\r\n"
     right = request(SAXPY + "\n  ys[0] = ", ";\n}", middle="0.0f")
     assert decode_middle(" ( float ) n / ( n - 1 )<eom> junk", right) == "(float)n / (n - 1)"
 
@@ -224,6 +226,27 @@ def test_locals_of_a_reference_do_not_collide_with_the_kernels_own() -> None:
     )
     prompt = compose(request(SAXPY, "}", reference_text=reference))
     assert "row_" in prompt.names.backward.values() and "row" not in prompt.names.backward.values()
+
+
+REDUCE = """__global__ void reduce(const float* x, float* out, int n) {
+    __shared__ float cache[256];
+    float total = 0.0f;
+    """
+
+
+def test_part_of_a_kernel_keeps_the_names_around_it() -> None:
+    """The model's own names for a shared array, the thread and an accumulator become those of the text around."""
+    inside = request(REDUCE, "\n    out[blockIdx.x] = cache[0];\n}", middle="total += 1;", indent="    ")
+    assert decode_middle(" smem [ tid ] = total ;", inside) == "cache[threadIdx.x] = total;"
+    assert decode_middle(" int tid = threadIdx . x ; smem [ tid ] = 0.0f ;", inside) == (
+        "int tid = threadIdx.x;\n    cache[tid] = 0.0f;"
+    )
+    reference = (
+        "void f(int n, float a, const float* x, float* y) {"
+        " float sum = 0.0f; for (int i = 0; i < n; i++) sum += x[i]; y[0] = sum; }"
+    )
+    prompt = compose(request(SAXPY, "ys[0] = acc;\n}", reference_text=reference, middle=""))
+    assert "acc" in prompt.names.backward.values() and "sum" not in prompt.names.backward.values()
 
 
 def test_real_code_needs_a_permissive_header() -> None:
