@@ -381,11 +381,22 @@ def _scalar(spec: LaunchSpec, parameter: Parameter, names: Mapping[str, int], se
     return BoundScalar(parameter.name, element, value)
 
 
+_LOWER_BOUND = re.compile(r"lo|lb|low(?:er)?|floor|\w?min(?!us)\w*", re.IGNORECASE)
+_FRACTION = re.compile(r"slope|leak\w*|prob\w*|rate|ratio|frac\w*|momentum|decay|dropout|keep", re.IGNORECASE)
+
+
 def _free_scalar(name: str, seed: int) -> float:
-    """A value for a float that nobody set: small for an epsilon, else between 0.5 and 2, never a power of two."""
+    """A value for a float that nobody set, never a power of two: what its name says it is, else between 0.5 and 2.
+
+    A lower bound is negative, so that it lies below any upper one; the slope of a leaky ReLU or a rate is below 1.
+    """
     if re.search(r"eps|tiny", name, re.IGNORECASE):
         return 1e-5
-    return float(np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())]).uniform(0.5, 2.0))
+    value = float(np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())]).uniform(0.5, 2.0))
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    if any(_LOWER_BOUND.fullmatch(word) for word in words):
+        return -value
+    return value / 4 if any(_FRACTION.fullmatch(word) for word in words) else value
 
 
 def number(expression: str, names: Mapping[str, int], what: str) -> float:

@@ -19,6 +19,7 @@ MAX_SLACK = 8.0
 _TENSOR_ELEMENTS = 64
 _RMS_LIMIT = 0.5
 _BIAS_LIMIT = 0.3
+_NARROWED_ELEMENTS = 8
 
 
 @frozen
@@ -33,7 +34,7 @@ class Difference:
     got: str = ""
     expected: str = ""
     rule: str = ""
-    """Which rule it broke: `element`, `nan`, `exact`, `unchanged`, `bias`."""
+    """Which rule it broke: `element`, `nan`, `exact`, `unchanged`, `bias`, `precision`."""
 
     @property
     def agrees(self) -> bool:
@@ -120,6 +121,8 @@ def compare(
     wrong = magnitude > 1.0
     if wrong.any():
         return _report(wrong, values, rounded, element, worst, "element")
+    if tolerance is None and element.storage == np.float64 and (narrowed := _narrowed(values, rounded)).any():
+        return _report(narrowed, values, rounded, element, worst, "precision")
     if tolerance is None and slack <= 1.0 and units.size >= _TENSOR_ELEMENTS:
         # Rounding errors have both signs and are mostly small. A tensor whose every element is off the same way, or
         # nearly at its limit, is a wrong factor that hides below the elementwise rule.
@@ -128,6 +131,14 @@ def compare(
         if rms > _RMS_LIMIT or max(shifted, scaled) > _BIAS_LIMIT:
             return _report(magnitude == worst, values, rounded, element, worst, "bias", count=units.size)
     return Difference(worst, 0, got.size)
+
+
+def _narrowed(values: Array, expected: Array) -> Array:
+    """Mask of the doubles that say no more than a float does although the reference says more; empty unless all do."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        wide = np.isfinite(expected) & (np.abs(expected - expected.astype(np.float32)) > 1e-9 * np.abs(expected))
+        kept = wide & (values != values.astype(np.float32))
+    return wide if wide.sum() >= _NARROWED_ELEMENTS and not kept.any() else np.zeros_like(wide)
 
 
 def either(
@@ -191,7 +202,7 @@ def _allowed(
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
     if tolerance is None:
         scale = relative_tolerance(element, accumulated) * float(np.clip(slack, 1.0, MAX_SLACK))
-        return magnitudes(expected, spread) * scale + _tiny(element)
+        return magnitudes(expected, spread) * scale + _tiny(element, size)
     if tolerance.ulp is not None:
         lowest = 2.0**-126 if element.bfloat16 else float(np.finfo(element.storage).tiny)
         with np.errstate(divide="ignore"):
@@ -199,14 +210,19 @@ def _allowed(
         return np.asarray(tolerance.ulp * np.exp2(exponent) * element.epsilon)
     if tolerance.atol is not None:
         return tolerance.atol + (tolerance.rtol or 0.0) * size
-    return (tolerance.rtol or 0.0) * magnitudes(expected, spread) + _tiny(element)
+    return (tolerance.rtol or 0.0) * magnitudes(expected, spread) + _tiny(element, size)
 
 
-def _tiny(element: Element) -> float:
-    """One step among the denormals of a type: no rule can ask for less."""
-    if element.bfloat16:
-        return 2.0**-133
-    return float(np.finfo(element.storage).smallest_subnormal)
+def _tiny(element: Element, size: Array) -> float:
+    """What no rule can ask for: a step among the denormals of a type, in units of the largest number of the tensor.
+
+    `exp(-x)` overflows or falls below the normal range long before the product that it is a factor of does, so a value
+    1e38 times smaller than its neighbours may as well be zero. Narrow types are computed in float.
+    """
+    if element.storage.itemsize == 2:
+        return 2.0**-133 if element.bfloat16 else float(np.finfo(element.storage).smallest_subnormal)
+    limits = np.finfo(element.storage)
+    return max(float(limits.smallest_subnormal), float(limits.tiny) * float(size.max(initial=0.0)))
 
 
 def _compare_exact(got: Array, expected: Array, element: Element, tolerance: Tolerance | None) -> Difference:

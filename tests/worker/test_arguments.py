@@ -295,3 +295,20 @@ def test_a_benchmark_that_is_too_large_has_a_stand_in_that_divides_as_it_does() 
 def test_a_grid_that_does_not_grow_gets_more_elements_than_threads(blocks: int) -> None:
     tried = [n for (n,) in sizes(spec("in x n;io y n", grid=str(blocks), block="256", dims="n=16777216"))]
     assert max(tried) > blocks * 256
+
+
+def test_a_free_scalar_is_what_its_name_says() -> None:
+    of = kernel("const float* x", "float* y", *(f"float {n}" for n in ("lo", "hi", "minVal", "minus", "slope", "a")))
+    values = {name: s.value for name, s in bound(spec("in x n;out y n"), of).scalars.items()}
+    assert -2 <= values["lo"] <= -0.5 and -2 <= values["minVal"] <= -0.5 and 0 < values["slope"] <= 0.5
+    assert all(0.5 <= values[name] <= 2 for name in ("hi", "minus", "a"))
+
+
+def test_large_integers_need_their_whole_type() -> None:
+    of = kernel("const int* a", "const unsigned char* b", "const long long* c", "int* y", "int n")
+    case = bound(spec("in a n;in b n;in c n;out y n"), of, distribution=Distribution.LARGE)
+    a, b, c = (np.asarray(case.buffers[name].data) for name in "abc")
+    assert np.abs(a).max() > 2**28 and np.abs(a.astype(np.int64)).sum() > 2**31 and np.abs(a).max() <= 2**29
+    assert b.max() == 255 and np.abs(c).max() > 2**59
+    ranged = bound(spec("in a n int(0,n);in b n;in c n;out y n"), of, distribution=Distribution.LARGE)
+    assert np.asarray(ranged.buffers["a"].data).max() < 1000

@@ -157,3 +157,22 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
     theirs = torch.from_numpy(values).bfloat16().view(torch.int16).numpy().view(np.uint16)
     assert np.array_equal(BF16.encode(values), theirs)
     assert np.isnan(BF16.decode(BF16.encode(np.array([np.nan])))[0])
+
+
+def test_a_double_with_the_digits_of_a_float_is_seen() -> None:
+    expected = rng.standard_normal(1000)
+    rounded = expected.astype(np.float32).astype(np.float64)
+    assert np.max(np.abs(rounded - expected) / np.abs(expected)) < 1e-7  # elementwise it would pass
+    verdict = compare(rounded, expected, DOUBLE)
+    assert not verdict.agrees and verdict.rule == "precision"
+    assert compare(np.nextafter(expected, 9.0), expected, DOUBLE).agrees
+    assert compare(rounded, rounded, DOUBLE).agrees
+    assert compare(np.arange(1.0, 99.0), np.arange(1.0, 99.0) + 1e-12, DOUBLE).agrees
+    assert compare(rounded, expected, DOUBLE, tolerance=Tolerance("", rtol=1e-7)).agrees
+
+
+def test_what_underflows_beside_large_numbers_may_be_zero() -> None:
+    expected = np.array([1e8, -3.0, 1e-34])
+    assert compare(np.array([1e8, -3, 0], np.float32), expected, FLOAT, spread=np.abs(expected)).agrees
+    alone = np.array([1e-34, 2e-34])
+    assert not compare(np.zeros(2, np.float32), alone, FLOAT, spread=alone).agrees
