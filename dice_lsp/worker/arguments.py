@@ -48,6 +48,7 @@ class Distribution(StrEnum):
 
     DEFAULT = "default"
     LARGE = "large values"
+    NEGATIVE = "negative values"
     INTEGER = "integer values"
     EQUAL = "equal values"
     ZEROS = "zeros"
@@ -481,6 +482,10 @@ def _floats(
         case Distribution.LARGE:
             # 65504 is the largest half, so halves get a smaller step.
             values *= 100.0 if element.storage == np.float16 else 1e4
+        case Distribution.NEGATIVE:
+            # So far below zero that its exponential is nothing: a maximum that begins at zero shows.
+            scale, offset = (10.0, 20.0) if element.storage == np.float16 else (1e3, 110.0)
+            values = -np.abs(values) * scale - offset
         case Distribution.INTEGER:
             values = np.round(values * 3)
         case Distribution.EQUAL:
