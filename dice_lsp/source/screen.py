@@ -34,6 +34,8 @@ _BUILTINS = re.compile(
     r"ffsl?l?|bswap\d+|isnan|isinf|inff?|huge_valf?|nanf?|is_constant_evaluated|add_overflow|mul_overflow)$"
 )
 _DIGRAPH = re.compile(r"%:|<%|%>|<:(?!:)|:>|\?\?[=/'()!<>\-]")
+_DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(?:\([^()]*\))?([\s\S]*)")
+_MACRO_DEPTH, _MACRO_BRACKETS = 32, 4096
 _CONTROL = {
     "if",
     "for",
@@ -66,7 +68,10 @@ def screen_fill(region: Region, middle: str) -> str | None:
     before, after = list(lex(text, floor, start)), list(lex(text, end, ceiling))
     known = {text[token.start : token.end] for token in (*before, *after) if token.kind is Kind.NAME}
     known |= {parameter.name for parameter in (region.kernel.parameters if region.kernel else ())}
-    if (reason := _reaches_the_machine(text, fill, known)) is not None:
+    reason = (
+        _reaches_the_machine(text, fill, known) or _macro(region, text, fill) or _calls_a_kernel(region, text, fill)
+    )
+    if reason is not None:
         return reason
     return _brackets(text, before, fill, after) or _function_definition(text, fill)
 
@@ -134,6 +139,68 @@ def _reaches_the_machine(text: str, tokens: list[Token], known: set[str]) -> str
         if word in _MACHINE or (word in _MACHINE_OR_VARIABLE and not variable):
             return f"uses `{word}`, which is no device function"
     return None
+
+
+def _macro(region: Region, text: str, tokens: list[Token]) -> str | None:
+    """A macro of the document that holds one bracket of a pair may move the end of the body; a whole pair may not."""
+    document = region.document.text
+    bodies: dict[str, str] = {}
+    for token in lex(document):
+        if token.kind is Kind.DIRECTIVE and (define := _DEFINE.match(document[token.start : token.end])) is not None:
+            bodies[define[1]] = define[2]
+    brackets: dict[str, list[str]] = {}
+
+    def expanded(piece: str, kind: Kind, depth: int = 0) -> list[str]:
+        if kind is Kind.PUNCTUATION:
+            return [piece] if piece in OPENING or piece in CLOSING else []
+        if kind is not Kind.NAME or piece not in bodies or depth > _MACRO_DEPTH:
+            return []
+        if piece not in brackets:
+            brackets[piece] = []  # a macro is not expanded within itself
+            body = bodies[piece]
+            found = [b for t in lex(body) for b in expanded(body[t.start : t.end], t.kind, depth + 1)]
+            brackets[piece] = found[:_MACRO_BRACKETS]
+        return brackets[piece]
+
+    written = [bracket for token in tokens for bracket in expanded(text[token.start : token.end], token.kind)]
+    for token in tokens:
+        name = text[token.start : token.end]
+        if token.kind is Kind.NAME and not _matched(brackets.get(name, [])) and not _matched(written):
+            return f"uses the macro `{name}`, whose brackets do not match"
+    return None
+
+
+def _matched(brackets: list[str]) -> bool:
+    stack: list[str] = []
+    for bracket in brackets:
+        if bracket in OPENING:
+            stack.append(bracket)
+        elif not stack or stack.pop() != CLOSING[bracket]:
+            return False
+    return not stack
+
+
+def _calls_a_kernel(region: Region, text: str, tokens: list[Token]) -> str | None:
+    """A kernel is launched, never called; compilers have been seen to crash on it. Other things may share its name."""
+    kernels = parse(region.document.text).kernels
+    code = [token for token in tokens if token.kind is not Kind.COMMENT]
+    piece = [text[token.start : token.end] for token in code]
+    for at, word in enumerate(piece[:-1]):
+        lengths = {len(kernel.parameters) for kernel in kernels if kernel.name == word}
+        if lengths and piece[at + 1] == "(" and _arguments(piece, at + 1) in lengths:
+            return f"calls the kernel `{word}`"
+    return None
+
+
+def _arguments(piece: list[str], start: int) -> int:
+    """How many arguments stand in the parentheses that open at `start`."""
+    depth = commas = 0
+    for at in range(start, len(piece)):
+        depth += (piece[at] in OPENING) - (piece[at] in CLOSING)
+        commas += piece[at] == "," and depth == 1
+        if depth == 0:
+            return commas + 1 if at > start + 1 else 0
+    return 0
 
 
 def _function_definition(text: str, tokens: list[Token]) -> str | None:

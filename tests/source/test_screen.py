@@ -118,3 +118,31 @@ def test_fills_that_are_more_than_a_body_are_refused(middle, reason):
 def test_brackets_are_judged_in_their_place(marked, middle, refused):
     answer = screened(middle, marked)
     assert (answer is None) if refused is None else (answer is not None and refused in answer)
+
+
+MACROS = """
+#define FOR(i, n) for (int i = 0; i < (n); ++i) {
+#define END_FOR }
+#define ENDING END_FOR
+#define SQUARE(v) ((v) * (v))
+__global__ void square(float* x, int n) { «;» }
+"""
+
+
+@pytest.mark.parametrize(
+    ("middle", "refused"),
+    [
+        ("x[0] = SQUARE(x[0]);", None),
+        ("END_FOR void g() FOR(i, 3)", "the macro `END_FOR`, whose brackets do not match"),
+        ("FOR(i, 3) x[i] = 1; END_FOR", None),
+        ("FOR(i, 3) x[i] = 1; }", "closes the kernel's body early"),
+        ("FOR(i, 3) x[i] = 1;", "the macro `FOR`"),
+        ("x[0] = 1; ENDING", "the macro `ENDING`"),
+        ("float square = 1; x[0] = square < 2 ? square(3) : square;", None),
+        ("if (n == 0) square(x, n - 1);", "calls the kernel `square`"),
+        ("if (n == 0) square(x + max(1, 2), n);", "calls the kernel `square`"),
+    ],
+)
+def test_macros_and_kernels_of_the_document(middle, refused):
+    answer = screened(middle, MACROS)
+    assert (answer is None) if refused is None else (answer is not None and refused in answer)
