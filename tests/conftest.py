@@ -14,19 +14,22 @@ def has_gpu() -> bool:
     return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
 
 
+_left_out: list[str] = []
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a GPU the gpu tests are left out, and the run's header says so."""
+    """Without a GPU the gpu tests are left out, and the end of the run says so."""
     if has_gpu():
         return
     dropped = [item for item in items if item.get_closest_marker("gpu")]
     if dropped:
+        _left_out.extend(item.nodeid for item in dropped)
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return (
-        "GPU: found"
-        if has_gpu()
-        else "GPU: none, so tests marked gpu are deselected (this run proves nothing about the GPU)"
-    )
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _left_out:
+        terminalreporter.write_line(
+            f"no GPU here: {len(_left_out)} tests marked gpu were left out, and this run proves nothing about the GPU"
+        )
