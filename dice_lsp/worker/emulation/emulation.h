@@ -214,8 +214,10 @@ using same = typename identity<T>::type;
     template <class T>                                                                                                 \
     DICE_EMU_INLINE T name(T* p, dice_emu::same<T> v) {                                                                \
         volatile T* q = p;                                                                                             \
+        dice_emu_atomic(1);                                                                                            \
         T old = *q;                                                                                                    \
         *q = static_cast<T>(expression);                                                                               \
+        dice_emu_atomic(0);                                                                                            \
         return old;                                                                                                    \
     }                                                                                                                  \
     template <class T>                                                                                                 \
@@ -245,8 +247,10 @@ DICE_EMU_ATOMIC(atomicDec, old == 0 || old > v ? v : old - 1)
 template <class T>
 DICE_EMU_INLINE T atomicCAS(T* p, dice_emu::same<T> expected, dice_emu::same<T> v) {
     volatile T* q = p;
+    dice_emu_atomic(1);
     T old = *q;
     if (old == expected) *q = v;
+    dice_emu_atomic(0);
     return old;
 }
 template <class T>

@@ -40,7 +40,7 @@ struct dice_emu_module_info {
     unsigned returns_early;  // whether the kernel's text has a return statement
 };
 
-enum { dice_emu_version = 2 };
+enum { dice_emu_version = 3 };
 
 // Kinds of warp operations. For shuffles `param` is lane argument | width << 8.
 enum dice_emu_warp_kind {
@@ -70,6 +70,7 @@ unsigned dice_emu_lane(void);
 [[noreturn]] void dice_emu_stop(const char* status, const char* what, int line);
 void dice_emu_yield(void);
 void dice_emu_fence(void);
+void dice_emu_atomic(int on);  // the volatile accesses until `off` are one atomic operation
 unsigned long long dice_emu_clock(void);
 }
 

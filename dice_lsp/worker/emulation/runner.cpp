@@ -239,6 +239,7 @@ uint32_t block_serial = 0;  // blocks run so far, from 1
 uint32_t block_epoch = 0;
 uint32_t warp_epoch[max_threads / 32];
 bool watching = false;
+bool in_atomic = false;
 bool fenced = false, handed_over = false;  // a memory fence has been passed; an atomic or volatile access has been made
 const char* watched = "all";  // `part` or `fence` when the watch ended before the launch did
 
@@ -575,16 +576,17 @@ const char* spoiled(const Buffer& b) {
 // The compiler calls the functions below (-fsanitize=thread) before every access to memory. Running one thread after the
 // other hides a lost update, so each word remembers who wrote it, and when: two threads that nothing orders must not both
 // write it with different values. In shared memory one of them reading is enough. A write of the value that is there
-// already harms nobody. Volatile accesses, atomics among them, do not race with each other.
+// already harms nobody. Atomics do not race with volatile accesses, nor do volatile reads, which poll; but two volatile
+// writes lose an update as two plain ones do.
 
 struct Mark {
     uint32_t block = 0, epoch = 0, warp_epoch = 0;
     uint16_t rank = 0;   // several_threads when more than one
     uint8_t warp = 0;    // several_warps when they are of more than one
-    uint8_t bytes = 0;   // which of the word's bytes, low 4 bits; bit 7: atomic
+    uint8_t bytes = 0;   // which of the word's bytes, low 4 bits; bit 7: atomic or volatile; bit 6: volatile only
 };
 constexpr uint16_t several_threads = 0xffff;
-constexpr uint8_t several_warps = 0xff, atomic_bit = 0x80;
+constexpr uint8_t several_warps = 0xff, atomic_bit = 0x80, volatile_bit = 0x40;
 constexpr uint64_t watched_accesses = 1u << 18;  // some 15 ms; a race shows in the first blocks or hardly at all
 
 struct Region {
@@ -653,8 +655,9 @@ void settle() {
 }
 
 // Whether the running thread is unordered with who left the mark.
-inline bool unordered(const Mark& m, uint16_t rank, uint8_t warp, uint8_t bytes, bool shared) {
-    if (!m.block || !(m.bytes & bytes & 15) || (m.bytes & bytes & atomic_bit)) return false;
+inline bool unordered(const Mark& m, uint16_t rank, uint8_t warp, uint8_t bytes, bool shared, bool both_write = false) {
+    if (!m.block || !(m.bytes & bytes & 15)) return false;
+    if ((m.bytes & bytes & atomic_bit) && !(both_write && (m.bytes & bytes & volatile_bit))) return false;
     if (m.block != block_serial) return !shared;
     if (m.epoch != block_epoch || m.rank == rank) return false;
     return m.warp != warp || m.warp_epoch == warp_epoch[warp];
@@ -697,11 +700,11 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
     uintptr_t base = reinterpret_cast<uintptr_t>(r.begin) & ~uintptr_t{3};
     for (uintptr_t a = address & ~uintptr_t{3}; a < address + size; a += 4) {
         size_t low = address > a ? address - a : 0, high = address + size - a < 4 ? address + size - a : 4;
-        uint8_t bytes = static_cast<uint8_t>(((1u << high) - (1u << low)) | (is_atomic ? atomic_bit : 0u));
+        uint8_t bytes = static_cast<uint8_t>(((1u << high) - (1u << low)) | (is_atomic ? atomic_bit : 0u) | (is_atomic && !in_atomic ? volatile_bit : 0u));
         size_t word = (a - base) >> 2;
         Mark& w = r.writes[word];
         if (write) {
-            const Mark* conflict = unordered(w, rank, warp, bytes, shared) ? &w : nullptr;
+            const Mark* conflict = unordered(w, rank, warp, bytes, shared, true) ? &w : nullptr;
             if (!conflict && shared && unordered(r.reads[word], rank, warp, bytes, shared)) conflict = &r.reads[word];
             if (conflict && !pending.address && address + size <= reinterpret_cast<uintptr_t>(r.begin) + r.size) {
                 pending.address = reinterpret_cast<const char*>(address);
@@ -1080,6 +1083,8 @@ __attribute__((visibility("default"))) void dice_emu_yield(void) {
     dice_emu_switch(&fibers[self].sp, fibers[running_fiber].sp);
 }
 
+__attribute__((visibility("default"))) void dice_emu_atomic(int on) { in_atomic = on != 0; }
+
 __attribute__((visibility("default"))) unsigned long long dice_emu_clock(void) { return now_ns(); }
 
 // A thread that polls for what another one does lets the others run now and then, always before it reads, so that the
@@ -1091,7 +1096,10 @@ static void poll() {
     position = current;
     if (++polls < 2000) return;
     polls = 0;
+    bool inside = in_atomic;
+    in_atomic = false;
     dice_emu_yield();
+    in_atomic = inside;
 }
 
 #define DICE_EMU_ACCESS(name, size, write, atomic)                                                                     \

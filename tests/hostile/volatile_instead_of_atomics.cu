@@ -1,0 +1,13 @@
+// expect: unsafe race
+// Volatile keeps the compiler from remembering a value, but not another thread from adding at the same time.
+
+void histogram_cpu(const unsigned char* x, int* bins, int n) {
+    for (int i = 0; i < n; ++i) bins[x[i]] += 1;
+}
+
+//dice: n = 1M | 1000; in x[n]; io bins[256]: zeros; launch <<<cdiv(n, 256), 256>>>; ref histogram_cpu
+__global__ void histogram(const unsigned char* x, int* bins, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    volatile int* counts = bins;
+    if (i < n) counts[x[i]] = counts[x[i]] + 1;
+}
