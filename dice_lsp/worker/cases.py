@@ -134,7 +134,8 @@ def _fixed(spec: LaunchSpec, kernel: Kernel) -> set[str]:
     return fixed
 
 
-_ONE = (1, 31, 33, 1000, 1009, 4097)
+# 2520 is a multiple of every number up to ten, for what only happens at such a size.
+_ONE = (1, 31, 33, 1000, 1009, 2520, 4097)
 _TWO = ((1, 1), (3, 33), (31, 31), (33, 7), (64, 65), (101, 47), (17, 129))
 _MORE = ((1, 1, 1, 1), (3, 5, 7, 2), (17, 33, 9, 3), (33, 31, 20, 4), (40, 24, 65, 5))
 
