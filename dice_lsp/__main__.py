@@ -206,13 +206,20 @@ def _region(document: Document, arguments: argparse.Namespace) -> Region:
         return region
     if not kernels:
         raise UsageError(f"{arguments.file} has no __global__ function with a body")
-    names = [kernel.name for kernel in kernels]
+    names = [kernel.id for kernel in kernels]
     name = arguments.kernel or (names[0] if len(names) == 1 else None)
     if name is None:
         raise UsageError(f"{arguments.file} has {len(names)} kernels; choose one with --kernel: {', '.join(names)}")
-    kernel = next((kernel for kernel in kernels if name in (kernel.name, kernel.qualified_name)), None)
-    if kernel is None:
+    found = [kernel for kernel in kernels if kernel.id == name] or [
+        kernel for kernel in kernels if name in (kernel.name, kernel.qualified_name)
+    ]
+    if not found:
         raise UsageError(f"{arguments.file} has no kernel {name}; it has {', '.join(names)}")
+    if len(found) > 1:
+        raise UsageError(
+            f"{arguments.file} has {len(found)} kernels called {name}: choose one of {', '.join(k.id for k in found)}"
+        )
+    (kernel,) = found
     return body_region(document, kernel)
 
 
@@ -342,7 +349,7 @@ def _check(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
     documents = [(path, _read(path)) for path in arguments.files]
     for wanted in arguments.kernel or ():
-        if not any(wanted == kernel.name for _, document in documents for kernel in parse(document.text).kernels):
+        if not any(wanted in (k.id, k.name) for _, document in documents for k in parse(document.text).kernels):
             raise UsageError(f"no kernel {wanted} in {', '.join(str(path) for path in arguments.files)}")
     checked = asyncio.run(_check_all(settings, documents, arguments.kernel))
     if arguments.json:

@@ -150,12 +150,6 @@ class Results:
         """The last report of each kernel."""
         return tuple(next(reversed(texts.values())) for texts in self._reports.get(uri, {}).values())
 
-    def keep_only(self, uri: str, kernels: Sequence[str]) -> None:
-        """Forget the reports of kernels that the document no longer has."""
-        reports = self._reports.get(uri, {})
-        for name in set(reports) - set(kernels):
-            del reports[name]
-
     def put_fill(self, region: Region, report: FillReport, number: int | None = None) -> Fill:
         """Store a fill, or replace the one of that number while its candidates come in."""
         if number is None:

@@ -256,7 +256,7 @@ def _read_for_fill(region: Region) -> tuple[SourceModel, LaunchSpec]:
 
 def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[list[Kernel], list[LaunchSpec]]:
     model = parse(document.text)
-    chosen = [kernel for kernel in model.kernels if names is None or kernel.name in names]
+    chosen = [kernel for kernel in model.kernels if names is None or kernel.id in names or kernel.name in names]
     return chosen, [launch_spec(document.text, kernel, model) for kernel in chosen]
 
 
@@ -373,7 +373,7 @@ def _not_judged_yet(judged: Judged) -> Judged:
 
 def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged) -> KernelReport:
     return KernelReport(
-        kernel.name,
+        kernel.id,
         kernel.line,
         spec,
         judged.build,

@@ -65,6 +65,13 @@ class Kernel:
     """The parameter list as written, e.g. `typename T, int N = 4`."""
     launch_bounds: str | None = None
     extern_c: bool = False
+    distinct_name: str = ""
+    """Set where another kernel of the text has the same name: the qualified name, or that with a line. See `id`."""
+
+    @property
+    def id(self) -> str:
+        """What tells the kernel from every other of its text: reports and keys go by it, never by `name`."""
+        return self.distinct_name or self.name
 
 
 @frozen

@@ -14,6 +14,7 @@ from dice_lsp.json_output import check_schema, fill_schema
 
 ROOT = Path(__file__).parent.parent
 SAXPY = ROOT / "tests" / "data" / "saxpy.cu"
+TWINS = ROOT / "tests" / "data" / "twins.cu"
 
 
 def dice(*arguments: object, cwd: Path = ROOT, stdin: bytes = b"") -> process.Finished:
@@ -75,6 +76,15 @@ def test_check_of_a_wrong_kernel_exits_with_1(tmp_path):
     assert json.loads(done.stdout)["kernels"][0]["verdict"]["kind"] == "wrong"
 
 
+def test_kernels_of_one_name_are_told_apart():
+    found = json.loads(dice("check", TWINS, "--backend", "host", "--json").stdout)["kernels"]
+    assert {kernel["name"]: kernel["verdict"]["kind"] for kernel in found} == {
+        "right::scale": "verified",
+        "wrong::scale": "wrong",
+        "scale@23": "unsafe",
+    }
+
+
 def test_check_of_a_broken_file_names_the_line(tmp_path):
     source = tmp_path / "broken.cu"
     source.write_text("// é✅\r\n__global__ void k(float* x) {\r\n    x[0] = undeclared;\r\n}\r\n", newline="")
@@ -89,6 +99,10 @@ def test_check_of_a_broken_file_names_the_line(tmp_path):
         (["infill", "no_such_file.cu"], "does not exist"),
         (["infill", "."], "is not a file"),
         (["infill", SAXPY, "--kernel", "nothing"], "has no kernel nothing; it has saxpy"),
+        (
+            ["infill", TWINS, "--kernel", "scale"],
+            "has 3 kernels called scale: choose one of right::scale, wrong::scale, scale@23",
+        ),
         (["infill", SAXPY, "--lines", "a:b"], "is not FIRST:LAST"),
         (["infill", SAXPY, "--lines", "1:2"], "kernel"),
         (["infill", SAXPY, "--lines", "9000:9001"], "line"),

@@ -83,7 +83,7 @@ def _fill_actions(
         wire = server.protocol._converter.unstructure(given)
         named = {"uri": uri, "version": version, "range": wire}
         actions.append(_action(server, "DICE: fill selection", "dice.fill", named))
-    body = {"uri": uri, "version": version, "kernel": kernel.name}
+    body = {"uri": uri, "version": version, "kernel": kernel.id}
     actions.append(_action(server, "DICE: fill kernel body", "dice.fill", body))
     return actions
 
@@ -114,10 +114,10 @@ def _candidate_action(server: DiceServer, fill: Fill, item: CandidateReport) -> 
 
 def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
     kernel = snapshot.kernel_at(start, end)
-    found = None if kernel is None else server.report(snapshot, kernel.name)
+    found = None if kernel is None else server.report(snapshot, kernel.id)
     if kernel is None or found is None or not found[0].spec.unknown:
         return []
-    arguments = {"uri": snapshot.document.uri, "kernel": kernel.name}
+    arguments = {"uri": snapshot.document.uri, "kernel": kernel.id}
     title = "DICE: write //dice: line"
     return [_action(server, title, "dice.writeDirective", arguments, types.CodeActionKind.QuickFix)]
 

@@ -24,13 +24,13 @@ def _lenses(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> list[type
     document = snapshot.document
     start = snapshot.index.line_start(kernel.line)
     place = to_lsp.range_of(snapshot.index, start, snapshot.index.line_end(kernel.line), server.encoding)
-    named: dict[str, Any] = {"uri": document.uri, "kernel": kernel.name}
+    named: dict[str, Any] = {"uri": document.uri, "kernel": kernel.id}
 
     def lens(title: str, command: str) -> types.CodeLens:
         return types.CodeLens(range=place, command=types.Command(title=title, command=command, arguments=[named]))
 
     lenses = [lens("Fill body", "dice.fill"), lens("Check", "dice.check")]
-    if server.jobs.at(f"fill {document.uri} {kernel.name}") is not None:
+    if server.jobs.at(f"fill {document.uri} {kernel.id}") is not None:
         lenses.append(lens("Stop filling", "dice.cancel"))
     elif (state := kernel_state(server, snapshot, kernel)) is not None:
         lenses.append(lens(state.label, "dice.check"))

@@ -143,7 +143,7 @@ async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
     assert target.kernel is not None
     number = server.results.put_fill(target, FillReport(None, (), None)).number
     title = f"DICE: filling {target.kernel.name}"
-    place = f"fill {given.uri} {target.kernel.name}"
+    place = f"fill {given.uri} {target.kernel.id}"
 
     async with WorkDone(
         server, title, lambda: server.cancel_at(place)
@@ -273,7 +273,7 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
         start, end = place.start, place.start + len(text)
         server.taken[fill.number] = attrs.evolve(fill.region, document=present, start=start, end=end)
         if fill.region.kernel is not None:
-            server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.name,)), "check after apply")
+            server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after apply")
     server.refresh()
     return {"applied": True, "reason": None}
 
@@ -401,7 +401,7 @@ async def _write_directive(server: DiceServer, given: KernelArguments) -> dict[s
     kernel = None if snapshot is None or given.kernel is None else snapshot.kernel(given.kernel)
     if snapshot is None or kernel is None:
         raise JsonRpcInvalidParams(f"there is no kernel {given.kernel!r} in {given.uri}")
-    report = server.results.report(given.uri, kernel.name)
+    report = server.results.report(given.uri, kernel.id)
     document = snapshot.document
     at, indent = insertion_point(document.text, kernel)
     line = directive_line(kernel, None if report is None else report.spec)

@@ -73,11 +73,11 @@ def _compile_errors(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Di
     found: dict[tuple[int, int, str], types.Diagnostic] = {}
     uri, index = snapshot.document.uri, snapshot.index
     for kernel in snapshot.model.kernels:
-        key = snapshot.keys[kernel.name]
-        report = server.results.report(uri, kernel.name, key)
+        key = snapshot.keys[kernel.id]
+        report = server.results.report(uri, kernel.id, key)
         if report is None or not isinstance(report.build, CompileFailed):
             continue
-        texts = server.error_lines.get((uri, kernel.name, key), {})
+        texts = server.error_lines.get((uri, kernel.id, key), {})
         for message in report.build.messages:
             line = _find_line(snapshot, kernel.line + message.line - report.line, texts.get(message.line))
             if line is None:

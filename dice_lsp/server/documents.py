@@ -38,12 +38,16 @@ class Snapshot:
     index: LineIndex
     model: SourceModel
     keys: Mapping[str, str]
-    """Kernel name -> key of all that decides its evidence, see `keys`."""
+    """Kernel id -> key of all that decides its evidence, see `keys`."""
     problems: tuple[Problem, ...]
     headers: HeaderSet
 
     def kernel(self, name: str) -> Kernel | None:
-        return next((kernel for kernel in self.model.kernels if kernel.name == name), None)
+        """By its id, or by its name where that is enough."""
+        kernels = self.model.kernels
+        return next((kernel for kernel in kernels if kernel.id == name), None) or next(
+            (kernel for kernel in kernels if kernel.name == name), None
+        )
 
     def kernel_at(self, start: int, end: int) -> Kernel | None:
         """The kernel that holds `start:end`, white space and comments before it not included."""

@@ -34,9 +34,9 @@ def _kernel_text(server: DiceServer, snapshot: Snapshot, at: int) -> tuple[str, 
     kernel = snapshot.kernel_at(at, at)
     if kernel is None or at >= kernel.body_start:
         return None
-    pending = server.checking.get(snapshot.document.uri, {}).get(kernel.name)
-    found = server.report(snapshot, kernel.name)
-    if pending is not None and pending.early is not None and pending.key == snapshot.keys[kernel.name]:
+    pending = server.checking.get(snapshot.document.uri, {}).get(kernel.id)
+    found = server.report(snapshot, kernel.id)
+    if pending is not None and pending.early is not None and pending.key == snapshot.keys[kernel.id]:
         text = "Still being checked.\n\n" + evidence_table(pending.early)
     elif found is None:
         text = f"**{kernel.name}**\n\nNot checked yet: save the file or run `dice.check`"

@@ -32,11 +32,11 @@ def register(server: DiceServer) -> None:
 
 def kernel_state(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> Hint | None:
     """What there is to say about a kernel now."""
-    pending = server.checking.get(snapshot.document.uri, {}).get(kernel.name)
-    if pending is not None and pending.key == snapshot.keys[kernel.name]:
+    pending = server.checking.get(snapshot.document.uri, {}).get(kernel.id)
+    if pending is not None and pending.key == snapshot.keys[kernel.id]:
         early = pending.early
         return checking_hint(kernel.line) if early is None else kernel_hint(attrs.evolve(early, line=kernel.line))
-    found = server.report(snapshot, kernel.name)
+    found = server.report(snapshot, kernel.id)
     if found is None:
         return None
     report, stale = found

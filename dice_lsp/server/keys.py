@@ -36,7 +36,7 @@ class KernelKeys:
         self._specs: OrderedDict[str, str] = OrderedDict()
 
     def of(self, model: SourceModel, context: str) -> Mapping[str, str]:
-        """Kernel name -> key. Linear in the text, so it runs beside the loop."""
+        """Kernel id -> key. Linear in the text, so it runs beside the loop."""
         text, kernels = model.text, model.kernels
         if not kernels:
             return {}
@@ -44,14 +44,22 @@ class KernelKeys:
         device_text = text if len(text) > LONG_TEXT else device_slice(text).text
         shared = _hash(context, _words_of(blank(device_text, spans)))
         surroundings = _hash(" ".join(blank(text, spans).split()))
-        bodies = {kernel.name: _body_words(text[kernel.start : kernel.end]) for kernel in kernels}
+        bodies = {kernel.id: _body_words(text[kernel.start : kernel.end]) for kernel in kernels}
+        by_name: dict[str, list[str]] = {}
+        for kernel in kernels:
+            by_name.setdefault(kernel.name, []).append(kernel.id)
         keys = {}
         for kernel in kernels:
-            body = bodies[kernel.name]
+            body = bodies[kernel.id]
             # A kernel that names another one may launch it, so that one's text counts too.
-            named = sorted((set(_WORD.findall(body)) & bodies.keys()) - {kernel.name})
+            named = sorted(
+                other
+                for name in set(_WORD.findall(body)) & by_name.keys()
+                for other in by_name[name]
+                if other != kernel.id
+            )
             spec = self._spec(model, kernel, _hash(surroundings, text[kernel.start : kernel.end]))
-            keys[kernel.name] = _hash(kernel.qualified_name, shared, body, *(bodies[name] for name in named), spec)
+            keys[kernel.id] = _hash(kernel.qualified_name, shared, body, *(bodies[name] for name in named), spec)
         return keys
 
     def _spec(self, model: SourceModel, kernel: Kernel, inputs: str) -> str:

@@ -39,7 +39,11 @@ async def start_check(
     snapshot = await server.documents.exact(uri)
     if snapshot is None or server.closing:
         return None
-    chosen = [kernel.name for kernel in snapshot.model.kernels if kernels is None or kernel.name in kernels]
+    chosen = [
+        kernel.id
+        for kernel in snapshot.model.kernels
+        if kernels is None or kernel.id in kernels or kernel.name in kernels
+    ]
     if not asked:
         chosen = [name for name in chosen if _is_open(server.results.report(uri, name, snapshot.keys[name]))]
         chosen = chosen[:MAX_KERNELS_UNASKED]

@@ -6,10 +6,11 @@ not wait for the other 100 000 lines.
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from dice_lsp.records import Kernel, Parameter
 from dice_lsp.source.expressions import ExpressionError, evaluate
@@ -106,7 +107,7 @@ class SourceModel:
     def kernels(self) -> tuple[Kernel, ...]:
         """Every `__global__` definition in the order of the text."""
         found = (self._kernel(block) for block in self.skeleton.blocks if self._is_kernel(block))
-        return tuple(kernel for kernel in found if kernel is not None)
+        return _told_apart([kernel for kernel in found if kernel is not None])
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
@@ -420,3 +421,18 @@ def comment_start(text: str, kernel: Kernel) -> int:
         start = span.start
         index -= 1
     return start
+
+
+def _told_apart(kernels: list[Kernel]) -> tuple[Kernel, ...]:
+    """Overloads, namespaces and `#if` branches bring the same name twice; what is known of one must not be shown for another."""
+    names = Counter(kernel.name for kernel in kernels)
+    qualified = Counter(kernel.qualified_name for kernel in kernels)
+    told = []
+    for kernel in kernels:
+        if names[kernel.name] > 1:
+            name = kernel.qualified_name
+            if qualified[name] > 1 or name in names:
+                name = f"{name}@{kernel.line + 1}"
+            kernel = evolve(kernel, distinct_name=name)
+        told.append(kernel)
+    return tuple(told)

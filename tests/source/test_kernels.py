@@ -344,3 +344,12 @@ __global__ void __launch_bounds__(Traits<T>::N, (sizeof(T) > 4 ? 1 : 2)) k(T* x)
 
 def test_the_same_text_gives_the_same_model():
     assert parse("__global__ void k() {}") is parse("__global__ void k() " + "{}")
+
+
+def test_kernels_of_one_name_have_ids_of_their_own() -> None:
+    body = "__global__ void k(float* x) { x[0] = 1; }\n"
+    text = "namespace a {\n" + body + "}\nnamespace b {\n" + body + "}\n" + body + body + body.replace("k(", "alone(")
+    kernels = parse(text).kernels
+    assert [kernel.id for kernel in kernels] == ["a::k", "b::k", "k@7", "k@8", "alone"]
+    assert len({kernel.id for kernel in kernels}) == len(kernels)
+    assert {kernel.name for kernel in kernels} == {"k", "alone"}

@@ -53,6 +53,16 @@ async def test_carriage_returns_emoji_chinese_and_form_feeds(editor: Editor, tmp
     assert "\n" not in editor.texts[uri].replace("\r\n", "")
 
 
+async def test_kernels_of_one_name_never_show_each_others_verdict(editor: Editor, tmp_path: Path) -> None:
+    path = tmp_path / "twins.cu"
+    shutil.copy(ROOT / "tests/data/twins.cu", path)
+    text = path.read_text()
+    editor.open(path.as_uri(), text)
+    lines = [number for number, line in enumerate(text.splitlines()) if "__global__" in line]
+    for line, words in zip(lines, ("verified on host", "wrong: y[0]", "out of bounds: x[1]"), strict=True):
+        await editor.until_hint(path.as_uri(), line, lambda label, words=words: words in label)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_incremental_changes_keep_the_text_and_its_lines(encoding: Any) -> None:
     document = LspTextDocument("file:///x.cu", "a\r\nb\n", 1, position_codec=PositionCodec(encoding))
