@@ -350,8 +350,10 @@ class _Builder:
     def inferred_grid(self, own: Accesses, block: Size | None) -> tuple[Size | None, str]:
         if block is None or not own.understood:
             return None, "" if block is None else "the kernel's body cannot be read"
-        if own.empty or not own.accesses:
-            return None, "the kernel's body is empty and nothing launches it"
+        if own.empty:
+            return None, "the kernel's body is empty"
+        if not own.accesses:
+            return None, "no subscript of the kernel's own says which thread does what"
         sizes = []
         for axis, width in zip("xyz", block, strict=True):
             global_index, block_index = own.axes.get(f"gid.{axis}"), own.block_indices.get(f"blockIdx.{axis}")
