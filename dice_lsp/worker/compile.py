@@ -609,15 +609,25 @@ def toolkit_include_dirs(nvcc: str | None) -> tuple[Path, ...]:
             roots.append(Path(value) / "include")
     if nvcc is not None:
         roots.append(Path(nvcc).resolve().parent.parent / "include")
+    for root in roots:
+        if found := _with_headers(root):
+            return found
+    return wheel_include_dirs() or _with_headers(Path("/usr/local/cuda/include"))
+
+
+def wheel_include_dirs() -> tuple[Path, ...]:
+    """Include folders that came with pip: PyTorch's CUDA build brings NVRTC 13.0, whose headers are not bundled, and these."""
     with contextlib.suppress(Exception):  # an optional helper package
         from cuda.pathfinder import find_nvidia_header_directory
 
         if found := find_nvidia_header_directory("cudart"):
-            roots.append(Path(found))
-    roots.append(Path("/usr/local/cuda/include"))
-    for root in roots:
-        if (root / "cuda_runtime.h").is_file() or (root / "cooperative_groups.h").is_file():
-            return tuple(path for path in (root, root / "cccl") if path.is_dir())
+            return _with_headers(Path(found))
+    return ()
+
+
+def _with_headers(root: Path) -> tuple[Path, ...]:
+    if (root / "cuda_runtime.h").is_file() or (root / "cooperative_groups.h").is_file():
+        return tuple(path for path in (root, root / "cccl") if path.is_dir())
     return ()
 
 

@@ -18,6 +18,7 @@ from dice_lsp.worker.compile import (
     find_nvcc,
     nvrtc_flags,
     template_arguments,
+    wheel_include_dirs,
     workspace_root,
 )
 
@@ -27,9 +28,9 @@ NO_NVCC = "/nonexistent/nvcc"
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
-    """NVRTC alone, as on a machine without a toolkit."""
+    """NVRTC alone, as on a machine without a toolkit: its headers are bundled, or came with pip beside an older one."""
     made = Compiler(nvcc=NO_NVCC, cache_dir=tmp_path_factory.mktemp("cache"))
-    made._toolkit = ()
+    made._toolkit = () if made._bundled is not None else wheel_include_dirs()
     assert made.nvrtc_version is not None, made.nvrtc_missing
     yield made
     made.close()
