@@ -101,7 +101,7 @@ class WorkerClient:
         A worker that dies or does not answer gives `NotCompiled` for each kernel.
         """
         seconds = self.settings.compile_deadline_s if deadline_s is None else deadline_s
-        names = [kernel["name"] for kernel in job["kernels"]]
+        names = [kernel.get("distinct_name") or kernel["name"] for kernel in job["kernels"]]
         key = _text_key(str(job["text"]), ",".join(names))
         if self._deaths[key] >= MAX_DEATHS:
             return dict.fromkeys(names, NotCompiled(_refused(self._deaths[key])))

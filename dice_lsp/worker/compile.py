@@ -130,17 +130,8 @@ class Program:
 
 
 def build_keys(kernels: Sequence[Kernel]) -> tuple[str, ...]:
-    """One key per kernel: its name; its qualified name if that is taken twice; with its line if that is taken twice too."""
-    names = [kernel.name for kernel in kernels]
-    qualified = [kernel.qualified_name for kernel in kernels]
-    return tuple(
-        kernel.name
-        if names.count(kernel.name) == 1
-        else kernel.qualified_name
-        if qualified.count(kernel.qualified_name) == 1
-        else f"{kernel.qualified_name}@{kernel.line + 1}"
-        for kernel in kernels
-    )
+    """One key per kernel: what `source.kernels` tells it from its namesakes by."""
+    return tuple(kernel.id for kernel in kernels)
 
 
 class Compiler:
