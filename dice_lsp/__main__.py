@@ -43,6 +43,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
+from dice_lsp.source.positions import decode_bytes, encode_text
 from dice_lsp.source.selection import body_region, lines_region
 
 
@@ -190,8 +191,7 @@ def _read(path: Path) -> Document:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    # Bytes that are no UTF-8 travel as surrogates, so that the file is written back byte for byte.
-    return Document(path.resolve().as_uri(), 0, data.decode("utf-8", "surrogateescape"))
+    return Document(path.resolve().as_uri(), 0, decode_bytes(data))
 
 
 def _region(document: Document, arguments: argparse.Namespace) -> Region:
@@ -310,13 +310,13 @@ def _choose(report: FillReport, label: str | None) -> CandidateReport | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file's text at once or not at all, its mode kept."""
+    """Replace a file's text at once or not at all, its mode and encoding kept."""
     target = path.resolve()
-    mode = target.stat().st_mode
+    mode, encoded = target.stat().st_mode, encode_text(text, target.read_bytes())
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as out:
-            out.write(text.encode("utf-8", "surrogateescape"))
+            out.write(encoded)
         os.chmod(name, mode)
         os.replace(name, target)
     except OSError as error:

@@ -54,6 +54,15 @@ def test_apply_writes_a_verified_candidate_that_checks_clean(tmp_path):
     assert dice("check", source, "--backend", "host").returncode == 0
 
 
+@pytest.mark.parametrize("comment", [b"// caf\xe9 \xff\n", "// 归约 ✅\n".encode()])
+def test_apply_keeps_the_bytes_around_the_region(tmp_path, comment):
+    source = tmp_path / "saxpy.cu"
+    source.write_bytes(comment + SAXPY.read_bytes())
+    done = dice("infill", source, "--kernel", "saxpy", "--candidates", 1, "--backend", "host", "--apply")
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    assert source.read_bytes().startswith(comment + b"#include")
+
+
 def test_check_prints_one_object_that_fits_its_schema():
     done = dice("check", SAXPY, "--backend", "host", "--json")
     found = json.loads(done.stdout)

@@ -188,10 +188,6 @@ class SourceModel:
         index = bisect_right(starts, offset) - 1
         return self.kernels[index] if index >= 0 and offset <= self.kernels[index].end else None
 
-    def function_at(self, offset: int) -> Function | None:
-        """The other function whose definition holds `offset`."""
-        return next((f for f in self.functions if f.start <= offset <= f.end), None)
-
     @cached_property
     def _kernel_words(self) -> re.Pattern[str]:
         """`__global__` and the macros of this file that stand for it."""

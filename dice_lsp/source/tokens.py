@@ -124,15 +124,6 @@ def split_top_level(text: str, separator: str = ",", *, angles: bool = False) ->
     return parts
 
 
-def trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """The range without the white space at its ends."""
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
-
-
 def without_comments(text: str) -> str:
     """`text` with each comment replaced by one space, white space squeezed."""
     if "/" not in text:
