@@ -49,6 +49,16 @@ class Settings:
     )
     check_on_save: bool = _field(True, "Check the kernels of a file when it is saved")
     check_on_open: bool = _field(True, "Check the kernels of a file when it is opened")
+    check_budget_s: float = _field(
+        120.0, "Longest check that a save or an open may start, in seconds; kernels beyond it say so"
+    )
+    history: bool = _field(True, "Keep measurements and baselines in the workspace's `.dice` folder")
+    auto_baseline: bool = _field(
+        True, "Take the first verified version of a kernel as its baseline until one is accepted"
+    )
+    regression_percent: float = _field(
+        2.0, "How much slower than its baseline a kernel must be for a diagnostic; the hint tells less too"
+    )
     verify: bool = _field(True, "Run kernels to compare them with their reference")
     benchmark: bool = _field(True, "Time kernels on the GPU")
     code_lens: bool = _field(True, "Show code lenses on kernels")
@@ -62,6 +72,7 @@ _RANGES = {
     "candidates": (1, 64), "decode_threshold": (0.0, 1.0), "decode_temperature": (0.0, 2.0),
     "decode_block_size": (1, 256), "decode_max_new_tokens": (1, 8192), "device": (0, 63), "seed": (0, 2**63 - 1),
     "compile_deadline_s": (1.0, 600.0), "run_deadline_s": (0.1, 600.0),
+    "check_budget_s": (1.0, 86400.0), "regression_percent": (0.0, 1000.0),
 }  # fmt: skip
 
 

@@ -390,6 +390,8 @@ class Ambiguous:
 @frozen
 class NotCompared:
     reason: str
+    label: str = ""
+    """One or two words for the hint, where the reason is worth saying there: `other device`."""
 
 
 Comparison = Union[Faster, Slower, Same, Ambiguous, NotCompared]
@@ -424,6 +426,11 @@ class JudgeJob:
     baseline_text: str | None = None
     """The document with the accepted kernel: the reference when there is no better one, and the rival of the timing."""
     baseline_kernel: Kernel | None = None
+    baseline_build: Compiled | None = None
+    """The accepted kernel's machine code, with its `cubin`: the rival of the timing where there is no `baseline_text`.
+    `baseline_kernel` has its parameters. It is never a reference."""
+    keep_code: bool = False
+    """Answer with the device code in the build, to be kept as a baseline."""
     reference_text: str | None = None
     """The document before a model wrote into it: reference functions are read from here, so that all candidates of a fill
     share one, and none can bring its own."""
@@ -529,8 +536,28 @@ class FillReport:
 
 
 @frozen
+class Baseline:
+    """The version of a kernel that later ones are held against.
+
+    Its time is not compared with theirs: its device code is kept, and timed again beside them in one run.
+    """
+
+    kernel: Kernel
+    origin: str
+    """`accepted` by the user, or `first`: the first verified version that was seen."""
+    when: str
+    """ISO 8601, UTC."""
+    evidence: Evidence
+    launch_key: str
+    """Hash of how the kernel was launched for its timing, see `baseline.launch_key`."""
+    build: Compiled
+    verdict: Verdict
+    timing: TimingResult
+
+
+@frozen
 class KernelReport:
-    """The outcome of one check of one kernel."""
+    """The outcome of one check of one kernel. `comparison` is with `baseline`."""
 
     name: str
     line: int
@@ -540,6 +567,36 @@ class KernelReport:
     timing: TimingResult
     comparison: Comparison
     evidence: Evidence
+    baseline: Baseline | None = None
+
+
+@frozen
+class Measurement:
+    """One check of one kernel, as the history keeps it."""
+
+    when: str
+    """ISO 8601, UTC."""
+    key: str
+    slice_key: str
+    device: str
+    driver: str
+    toolkit: str
+    arch: str
+    launch_key: str
+    registers: int
+    spill_bytes: int
+    smem_bytes: int
+    occupancy: float
+    verdict: str
+    """The verdict's kind: `verified`, `wrong`, ..."""
+    median_us: float | None
+    q1_us: float | None
+    q3_us: float | None
+    cold: bool | None
+    case: str
+    comparison: str
+    """The comparison's kind: `faster`, `slower`, `same`, `ambiguous`, `not_compared`."""
+    ratio: float | None
 
 
 @frozen
