@@ -27,6 +27,7 @@ HOMES = {
     "pynvml": {"worker"},
     "tree_sitter": {"source"},
     "tree_sitter_cuda": {"source"},
+    "tree_sitter_python": {"source"},
     "subprocess": {"process"},
     "multiprocessing": {"process", "training"},
     "concurrent.futures.process": {"process", "training"},
