@@ -198,6 +198,16 @@ def read_frame(stream: BinaryIO) -> Any | None:
 OnEvent = Callable[[str, Any], None]
 
 
+@frozen
+class Readiness:
+    """How far a long-lived child is with what it is for."""
+
+    state: str = "off"
+    """`off` (it starts at its first use), `loading`, `ready` or `failed`."""
+    reason: str = ""
+    """One sentence with the next step, where there is something to say."""
+
+
 class FramedChild:
     """The loop's side of a long-lived child. It starts at the first call and again at the first call after its death.
 
@@ -220,6 +230,8 @@ class FramedChild:
         self.env = env
         self.grace_s = grace_s
         self.starts = 0
+        self.on_exit: Callable[[str], None] | None = None
+        """Called on the loop when the child has ended on its own account, with how: it was not we who ended it."""
         self._process: asyncio.subprocess.Process | None = None
         self._readers: tuple[asyncio.Task[None], ...] = ()
         self._calls: dict[int, tuple[asyncio.Future[Any], OnEvent | None, asyncio.subprocess.Process]] = {}
@@ -345,6 +357,8 @@ class FramedChild:
             if not answer.done():
                 answer.set_exception(ChildDied(f"the {self.name} {why}"))
                 answer.exception()
+        if process is not self._doomed and self.on_exit is not None:
+            self.on_exit(f"the {self.name} {why}")
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from dice_lsp.config import Settings
-from dice_lsp.process import ChildDied, ChildError, FramedChild, Limits, module_command
+from dice_lsp.process import ChildDied, ChildError, FramedChild, Limits, Readiness, module_command
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
 
 GRACE_S = 15.0
@@ -59,7 +59,12 @@ class DiffusionClient:
         command = list(argv or module_command("dice_lsp.diffusion"))
         # A step of the network uses every core; the server's answers come before it.
         self._child = FramedChild(command, name="model process", limits=Limits(niceness=5), grace_s=GRACE_S)
+        self._child.on_exit = self._ended
         self._info: ModelInfo | None = None
+        self._readiness = Readiness()
+        self.on_readiness: Callable[[], None] | None = None
+        """Called on the loop whenever `readiness` changes."""
+        self._loading: asyncio.Task[ModelInfo] | None = None
         # One fill at a time: the child would queue them, and a cancelled one must not hold up its successor's events.
         self._turn = asyncio.Lock()
 
@@ -76,14 +81,29 @@ class DiffusionClient:
         """What is loaded, or None before the first load."""
         return self._info
 
+    @property
+    def readiness(self) -> Readiness:
+        """Whether a fill would find the checkpoint loaded; after a failure, why not."""
+        return self._readiness
+
     async def start(self) -> ModelInfo:
-        """Start the process and load the checkpoint, so that the first fill finds both warm. Raises `FillUnavailable`."""
-        answer = await self._call("load", self._model(), None)
-        return self._remember(answer)
+        """Start the process and load the checkpoint, so that the first fill finds both warm. Raises `FillUnavailable`.
+
+        Reading a checkpoint cannot be interrupted and may take minutes. Who waits for it may be cancelled; the load
+        goes on, for whoever comes next.
+        """
+        loading = self._loading
+        if loading is None or loading.done():
+            loading = self._loading = asyncio.create_task(self._load(), name="load the checkpoint")
+            loading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(loading)
 
     async def close(self) -> None:
         """End the process."""
+        if self._loading is not None:
+            self._loading.cancel()
         await self._child.close()
+        self._become("off")
 
     async def fill(
         self,
@@ -108,6 +128,8 @@ class DiffusionClient:
 
         params = {**self._model(), "request": to_wire(request), "decode": to_wire(decode)}
         async with self._turn:
+            if self._child.pid is None or self._readiness.state != "ready":
+                await self.start()
             answer = await self._call("fill", params, on_event)
         candidates = tuple(from_wire(item, Candidate) for item in answer["candidates"])
         return candidates, from_wire(answer["stats"], DecodeStats)
@@ -116,17 +138,36 @@ class DiffusionClient:
         settings = self.settings
         return {"model": settings.model, "device": settings.model_device, "template": settings.prompt_template}
 
+    async def _load(self) -> ModelInfo:
+        self._become("loading")
+        return self._remember(await self._call("load", self._model(), None))
+
     def _remember(self, answer: dict[str, Any]) -> ModelInfo:
         self._info = ModelInfo(**{name: answer[name] for name in ModelInfo.__annotations__})
+        self._become("ready", self._info.message)
         return self._info
+
+    def _become(self, state: str, reason: str = "") -> None:
+        before, self._readiness = self._readiness, Readiness(state, reason)
+        if before != self._readiness and self.on_readiness is not None:
+            self.on_readiness()
+
+    def _ended(self, how: str) -> None:
+        self._become("failed", f"{how}; the next fill starts it again, or run `dice-lsp doctor`")
 
     async def _call(self, op: str, params: Any, on_event: Callable[[str, Any], None] | None) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = await self._child.call(op, params, on_event=on_event)
         except ChildDied as death:
-            raise FillUnavailable(f"{death}: run `dice-lsp doctor`, or choose a smaller checkpoint") from death
+            reason = f"{death}: run `dice-lsp doctor`, or choose a smaller checkpoint"
+            self._become("failed", reason)
+            raise FillUnavailable(reason) from death
         except ChildError as error:
+            if op == "load":
+                self._become("failed", f"the checkpoint could not be loaded: {error}; run `dice-lsp doctor`")
             raise FillUnavailable(f"the model process could not do it: {error}") from error
         if "refused" in answer:
+            if op == "load":
+                self._become("failed", answer["refused"])
             raise FillUnavailable(answer["refused"])
         return answer

@@ -20,7 +20,7 @@ from typing import Any
 from attrs import evolve
 
 from dice_lsp.config import Settings
-from dice_lsp.process import ChildDied, ChildError, FramedChild, Limits, module_command
+from dice_lsp.process import ChildDied, ChildError, FramedChild, Limits, Readiness, module_command
 from dice_lsp.records import (
     Build,
     Compiled,
@@ -66,7 +66,11 @@ class WorkerClient:
         self._child = FramedChild(module_command("dice_lsp.worker"), name="worker", limits=Limits(niceness=5), env=env)
         self._turn = asyncio.Lock()
         self._deaths: Counter[str] = Counter()
+        self._child.on_exit = self._ended
         self._info: dict[str, Any] | None = None
+        self._readiness = Readiness()
+        self.on_readiness: Callable[[], None] | None = None
+        """Called on the loop whenever `readiness` or `info` changes."""
         self._fresh = True
         self._cancelled_at = float("-inf")
 
@@ -87,12 +91,28 @@ class WorkerClient:
     async def close(self) -> None:
         """End the worker and everything it started."""
         await self._child.close()
+        self._become("off")
+
+    @property
+    def readiness(self) -> Readiness:
+        """Whether a job would find the worker warm; after a failure, why not."""
+        return self._readiness
+
+    def info(self) -> dict[str, Any] | None:
+        """The last answer to `hello`, or None before the first."""
+        return self._info
 
     async def hello(self) -> dict[str, Any]:
         """What the worker found on its machine. Raises `ChildDied`, `ChildError` or `TimeoutError`."""
         async with self._turn:
-            self._info = await self._child.call("hello", self._params(), deadline_s=HELLO_DEADLINE_S)
+            self._starting()
+            try:
+                self._info = await self._child.call("hello", self._params(), deadline_s=HELLO_DEADLINE_S)
+            except (ChildDied, ChildError, TimeoutError) as error:
+                self._become("failed", f"{error}; run `dice-lsp doctor`")
+                raise
             self._fresh = False
+            self._become("ready", _limits_of(self._info or {}))
             return dict(self._info or {})
 
     async def compile(self, job: Mapping[str, Any], deadline_s: float | None = None) -> dict[str, Build]:
@@ -153,10 +173,12 @@ class WorkerClient:
         for attempt in (1, 2):
             watch = _Watch(self._child, self._start_allowance() + seconds, reason)
             on_event = None if heard is None else functools.partial(_heard, heard, watch)
+            self._starting()
             try:
                 with watch:
                     answer = await self._child.call(op, {**self._params(), **params}, on_event=on_event)
                 self._fresh = False
+                self._become("ready", _limits_of(self._info or {}))
                 return answer
             except asyncio.CancelledError:
                 self._cancelled_at = asyncio.get_running_loop().time()
@@ -176,6 +198,19 @@ class WorkerClient:
     def _start_allowance(self) -> float:
         return START_ALLOWANCE_S if self._fresh or self._child.pid is None else 0.0
 
+    def _starting(self) -> None:
+        if self._child.pid is None:
+            self._become("loading")
+
+    def _become(self, state: str, reason: str = "") -> None:
+        before, self._readiness = self._readiness, Readiness(state, reason)
+        if (before != self._readiness or state == "ready") and self.on_readiness is not None:
+            self.on_readiness()
+
+    def _ended(self, how: str) -> None:
+        self._fresh = True
+        self._become("failed", f"{how}; the next check starts it again, or run `dice-lsp doctor`")
+
     def _died(self, error: Exception, watch: "_Watch", key: str) -> str:
         """Count the death and say what happened in one sentence."""
         if isinstance(error, ChildError):
@@ -184,6 +219,8 @@ class WorkerClient:
         self._fresh = True
         self._deaths[key] += 1
         if watch.expired is not None:
+            # We ended it for what it was given, and the next call starts it again: that is no failure of the judge.
+            self._become("off")
             return watch.expired
         code = re.search(r"code (\d+)", str(error))
         if code is not None and code[1] in _EXITS:
@@ -221,6 +258,13 @@ class _Watch(contextlib.AbstractContextManager["_Watch"]):
         self.expired = self._reason
         log.warning("%s: the worker is killed", self._reason)
         self._child.kill()
+
+
+def _limits_of(info: Mapping[str, Any]) -> str:
+    """One sentence about what this machine cannot do, from the answer to `hello`; empty where it can do everything."""
+    if info and not info.get("nvrtc") and not info.get("nvcc"):
+        return f"no device compiler is there: {info.get('nvrtc_missing') or 'run `dice-lsp doctor`'}"
+    return f"kernels run on this machine's processor: {info['no_device']}" if info.get("no_device") else ""
 
 
 def _heard(handler: Callable[[str, Any, _Watch], None], watch: _Watch, event: str, data: Any) -> None:
