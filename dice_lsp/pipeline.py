@@ -7,15 +7,20 @@ file only says in which order they are asked, and it works the same for an edito
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Protocol
 
 import attrs
 from attrs import frozen
 
+from dice_lsp.baseline import mismatch
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
-from dice_lsp.hint import BEING_CHECKED
+from dice_lsp.process import Readiness
 from dice_lsp.records import (
+    Baseline,
     Build,
     Candidate,
     CandidateReport,
@@ -25,6 +30,7 @@ from dice_lsp.records import (
     DecodeSettings,
     DecodeStats,
     Document,
+    Evidence,
     Faster,
     FillReport,
     FillRequest,
@@ -50,7 +56,9 @@ from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.screen import screen_fill
-from dice_lsp.worker.client import WorkerClient
+from dice_lsp.source.slice import device_slice, kernel_slice_key
+from dice_lsp.wording import BEING_CHECKED
+from dice_lsp.worker.client import OnEvent, WorkerClient
 
 _COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -67,8 +75,24 @@ class FillProgress:
     report: FillReport
 
 
+@frozen
+class EngineStatus:
+    """How far the two children of an engine are, and what they work with."""
+
+    model: str
+    """The checkpoint's name: as loaded, before that as asked for."""
+    model_device: str
+    model_readiness: Readiness
+    device: str
+    """Where kernels run: a GPU's name, `host`, or empty while that is not known."""
+    driver: str
+    compiler: str
+    judge_readiness: Readiness
+
+
 OnFillProgress = Callable[[FillProgress], None]
 OnReport = Callable[[KernelReport, bool], None]
+NO_BASELINES: Mapping[str, Baseline] = MappingProxyType({})
 
 
 class Engine:
@@ -80,6 +104,28 @@ class Engine:
         self._worker = WorkerClient(settings)
         # The stopwatch has the GPU to itself: no denoising step runs while a kernel is timed, and the other way round.
         self._device_turn = asyncio.Lock()
+        self._model.on_readiness = self._worker.on_readiness = self._tell_status
+        self.on_status: Callable[[], None] | None = None
+        """Called on the loop whenever `status` changes."""
+
+    def _tell_status(self) -> None:
+        if self.on_status is not None:
+            self.on_status()
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the children are doing, as far as it is known without asking them."""
+        model, machine = self._model.info(), self._worker.info() or {}
+        nvrtc, nvcc = machine.get("nvrtc"), machine.get("nvcc")
+        return EngineStatus(
+            model=self.settings.model if model is None else model.checkpoint,
+            model_device="" if model is None else model.device,
+            model_readiness=self._model.readiness,
+            device=str(machine.get("device") or ""),
+            driver=str(machine.get("driver") or ""),
+            compiler=f"nvrtc {nvrtc}" if nvrtc else f"nvcc {str(nvcc).split()[0]}" if nvcc else "",
+            judge_readiness=self._worker.readiness,
+        )
 
     async def start(self) -> None:
         """Start both children, so that the first request finds them warm."""
@@ -92,12 +138,22 @@ class Engine:
     # Fill
 
     async def fill(
-        self, region: Region, path: str, *, candidates: int | None = None, on_progress: OnFillProgress | None = None
+        self,
+        region: Region,
+        path: str,
+        *,
+        candidates: int | None = None,
+        settings: Settings | None = None,
+        on_progress: OnFillProgress | None = None,
     ) -> FillReport:
-        """Fill a region with candidates and judge each one. Cancelling it stops the model and the judge at once."""
-        count = candidates or self.settings.candidates
+        """Fill a region with candidates and judge each one. Cancelling it stops the model and the judge at once.
+
+        `settings` are those of the document's folder, as for `check`.
+        """
+        settings = settings or self.settings
+        count = candidates or settings.candidates
         model, spec = await asyncio.to_thread(_read_for_fill, region)
-        fill = _Fill(region, path, spec, count, on_progress)
+        fill = _Fill(region, path, spec, count, settings, on_progress)
         arrived: asyncio.Queue[Candidate | None] = asyncio.Queue()
 
         async def decode() -> DecodeStats | None:
@@ -105,8 +161,8 @@ class Engine:
                 async with self._device_turn:
                     fill.tell("model", "denoising")
                     _, stats = await self._model.fill(
-                        fill_request(region, model, spec, count, self.settings.seed),
-                        self._decode_settings(),
+                        fill_request(region, model, spec, count, settings.seed),
+                        _decode_settings(settings),
                         on_candidate=arrived.put_nowait,
                     )
                 return stats
@@ -136,7 +192,7 @@ class Engine:
             return None
         document, kernel = fill.region.document, fill.region.kernel
         assert kernel is not None
-        job = self._job(document.text, fill.path, kernel, fill.spec, verify=self.settings.verify)
+        job = self._job(document.text, fill.path, kernel, fill.spec, fill.settings, verify=fill.settings.verify)
         judged = await self._worker.judge(job)
         right = isinstance(judged.verdict, Verified) or (
             isinstance(judged.verdict, Unverified) and fill.spec.reference is None and bool(judged.verdict.checks)
@@ -147,13 +203,13 @@ class Engine:
         refused = screen_fill(fill.region, candidate.text)
         if refused is not None:
             return _report(candidate, NotCompiled(f"the fill {refused}"))
-        job = self._candidate_job(fill, candidate, baseline, verify=self.settings.verify, benchmark=False)
+        job = self._candidate_job(fill, candidate, baseline, verify=fill.settings.verify, benchmark=False)
         judged = await self._worker.judge(job)
         return CandidateReport("?", candidate, judged.build, judged.verdict, judged.timing, judged.comparison)
 
     async def _time_candidates(self, fill: "_Fill", baseline: Document | None) -> None:
         """Time the verified candidates once the model is silent. A candidate that fails under the stopwatch is downgraded."""
-        if not self.settings.benchmark:
+        if not fill.settings.benchmark:
             return
         verified = [
             item for item in fill.reports if isinstance(item.verdict, Verified) and item.verdict.device != "host"
@@ -170,21 +226,11 @@ class Engine:
         self, fill: "_Fill", candidate: Candidate, baseline: Document | None, *, verify: bool, benchmark: bool
     ) -> JudgeJob:
         text, kernel = splice(fill.region, candidate.text)
-        job = self._job(text, fill.path, kernel, fill.spec, verify=verify, benchmark=benchmark)
+        job = self._job(text, fill.path, kernel, fill.spec, fill.settings, verify=verify, benchmark=benchmark)
         job = attrs.evolve(job, reference_text=fill.region.document.text)
         if baseline is not None:
             job = attrs.evolve(job, baseline_text=baseline.text, baseline_kernel=fill.region.kernel)
         return job
-
-    def _decode_settings(self) -> DecodeSettings:
-        settings = self.settings
-        return DecodeSettings(
-            strategy=None if settings.decode_strategy == "auto" else settings.decode_strategy,
-            block_size=settings.decode_block_size,
-            threshold=settings.decode_threshold,
-            temperature=settings.decode_temperature,
-            max_new_tokens=settings.decode_max_new_tokens,
-        )
 
     # Check
 
@@ -194,55 +240,108 @@ class Engine:
         path: str,
         *,
         kernels: Sequence[str] | None = None,
+        baselines: Mapping[str, Baseline] = NO_BASELINES,
+        budget_s: float | None = None,
+        settings: Settings | None = None,
         on_report: OnReport | None = None,
     ) -> tuple[KernelReport, ...]:
-        """Check the kernels of a document, all or those named.
+        """Check the kernels of a document, all or those named, and hold them against their baselines.
 
         `on_report(report, final)` is called twice a kernel: all are compiled first, because registers and occupancy are
-        there at once, and then each is judged.
+        there at once, and then each is judged. Once the work on them has taken `budget_s`, the rest is not judged and
+        says so. `settings` are those of the document's folder, where they differ from the engine's in what a job says.
         """
+        settings = settings or self.settings
         chosen, specs = await asyncio.to_thread(_read_for_check, document, kernels)
+        budget = _Budget(budget_s)
 
-        def job(kernel: Kernel, spec: LaunchSpec, *, verify: bool, benchmark: bool) -> JudgeJob:
-            return self._job(document.text, path, kernel, spec, verify=verify, benchmark=benchmark)
+        def job(kernel: Kernel, spec: LaunchSpec, *, verify: bool = False, benchmark: bool = False) -> JudgeJob:
+            return self._job(document.text, path, kernel, spec, settings, verify=verify, benchmark=benchmark)
 
-        if on_report is not None:
-            for kernel, spec in zip(chosen, specs, strict=True):
-                judged = await self._worker.judge(job(kernel, spec, verify=False, benchmark=False))
-                on_report(_kernel_report(kernel, spec, _not_judged_yet(judged)), False)
+        early: dict[str, Judged] = {}
+        for kernel, spec in zip(chosen, specs, strict=True):
+            if on_report is None and kernel.id not in baselines:
+                continue
+            judged = await budget.within(self._worker.judge, job(kernel, spec))
+            if judged is None:
+                break
+            early[kernel.id] = judged
+            if on_report is not None:
+                on_report(_kernel_report(kernel, spec, _not_judged_yet(judged), baselines.get(kernel.id)), False)
         reports = []
         for kernel, spec in zip(chosen, specs, strict=True):
-            settings = self.settings
-            judged = await self._judge_alone(job(kernel, spec, verify=settings.verify, benchmark=settings.benchmark))
-            reports.append(_kernel_report(kernel, spec, judged))
+            known, baseline = early.get(kernel.id), baselines.get(kernel.id)
+            order = job(kernel, spec, verify=settings.verify, benchmark=settings.benchmark)
+            problem = None
+            if baseline is not None and known is not None:
+                problem = mismatch(baseline, known.evidence.device, known.evidence.driver, spec)
+                if problem is None:
+                    order = attrs.evolve(order, baseline_build=baseline.build, baseline_kernel=baseline.kernel)
+            judged = await budget.within(self._judge_alone, order)
+            if judged is None:
+                judged = _out_of_budget(document.text, kernel, known, budget.seconds or 0.0)
+            elif problem is not None and isinstance(judged.comparison, NotCompared):
+                judged = attrs.evolve(judged, comparison=problem)
+            reports.append(_kernel_report(kernel, spec, judged, baseline))
             if on_report is not None:
                 on_report(reports[-1], True)
         return tuple(reports)
 
-    async def _judge_alone(self, job: JudgeJob) -> Judged:
+    async def code(
+        self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
+    ) -> Compiled | str:
+        """A kernel's machine code, to be kept as a baseline; or one sentence on why there is none."""
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
+        if not chosen:
+            return f"there is no kernel {kernel_id} in this file"
+        job = self._job(document.text, path, chosen[0], specs[0], settings or self.settings, verify=False)
+        build = (await self._worker.judge(attrs.evolve(job, keep_code=True))).build
+        if isinstance(build, Compiled):
+            return build if build.cubin else "its machine code was not kept; check it again and accept it then"
+        return f"it was not compiled: {build.reason}" if isinstance(build, NotCompiled) else "it does not compile"
+
+    async def _judge_alone(self, job: JudgeJob, on_event: OnEvent | None = None) -> Judged:
         """Judge with the GPU to ourselves if the job will time something."""
         turn = self._device_turn if job.benchmark and self._model.on_gpu else contextlib.nullcontext()
         async with turn:
-            return await self._worker.judge(job)
+            return await self._worker.judge(job, on_event)
 
     def _job(
-        self, text: str, path: str, kernel: Kernel, spec: LaunchSpec, *, verify: bool, benchmark: bool = False
+        self,
+        text: str,
+        path: str,
+        kernel: Kernel,
+        spec: LaunchSpec,
+        settings: Settings,
+        *,
+        verify: bool,
+        benchmark: bool = False,
     ) -> JudgeJob:
-        flags = device_flags(path, self.settings)
+        flags = device_flags(path, settings)
         return JudgeJob(
             text=text,
             path=path,
             kernel=kernel,
             spec=spec,
-            arch=self.settings.arch,
+            arch=settings.arch,
             flags=flags.flags,
             include_dirs=flags.include_dirs,
-            seed=self.settings.seed,
+            seed=settings.seed,
             verify=verify,
             benchmark=benchmark,
-            compile_deadline_s=self.settings.compile_deadline_s,
-            run_deadline_s=self.settings.run_deadline_s,
+            compile_deadline_s=settings.compile_deadline_s,
+            run_deadline_s=settings.run_deadline_s,
         )
+
+
+def _decode_settings(settings: Settings) -> DecodeSettings:
+    return DecodeSettings(
+        strategy=None if settings.decode_strategy == "auto" else settings.decode_strategy,
+        block_size=settings.decode_block_size,
+        threshold=settings.decode_threshold,
+        temperature=settings.decode_temperature,
+        max_new_tokens=settings.decode_max_new_tokens,
+    )
 
 
 # Reading a long text takes longer than the loop may stand still, so these two run on a thread.
@@ -258,11 +357,6 @@ def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[li
     model = parse(document.text)
     chosen = [kernel for kernel in model.kernels if names is None or kernel.id in names or kernel.name in names]
     return chosen, [launch_spec(document.text, kernel, model) for kernel in chosen]
-
-
-def _read(text: str, kernels: Sequence[Kernel]) -> tuple[SourceModel, list[LaunchSpec]]:
-    model = parse(text)
-    return model, [launch_spec(text, kernel, model) for kernel in kernels]
 
 
 def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidates: int, seed: int) -> FillRequest:
@@ -316,9 +410,15 @@ class _Fill:
     """What is known while one fill runs."""
 
     def __init__(
-        self, region: Region, path: str, spec: LaunchSpec, total: int, on_progress: OnFillProgress | None
+        self,
+        region: Region,
+        path: str,
+        spec: LaunchSpec,
+        total: int,
+        settings: Settings,
+        on_progress: OnFillProgress | None,
     ) -> None:
-        self.region, self.path, self.spec, self.total = region, path, spec, total
+        self.region, self.path, self.spec, self.total, self.settings = region, path, spec, total, settings
         self.reports: list[CandidateReport] = []
         self.decode: DecodeStats | None = None
         self.reason: str | None = None
@@ -348,6 +448,43 @@ class _Fill:
             self._on_progress(FillProgress(phase, len(self.reports), self.total, message, self.report()))
 
 
+class _Judge(Protocol):
+    async def __call__(self, job: JudgeJob, on_event: OnEvent | None = None) -> Judged: ...
+
+
+class _Budget:
+    """The seconds that a check may work. Waiting for others' work does not count: the clock runs from a job's first event."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._left = float("inf") if seconds is None else seconds
+
+    async def within(self, judge: _Judge, job: JudgeJob) -> Judged | None:
+        """The answer, or None once the budget is used up: before the job, or during it, which ends it."""
+        if self._left <= 0:
+            return None
+        loop = asyncio.get_running_loop()
+        started: float | None = None
+
+        def on_event(event: str, data: object) -> None:
+            nonlocal started
+            if started is None:
+                started = loop.time()
+                if self._left != float("inf"):
+                    clock.reschedule(started + self._left)
+
+        try:
+            async with asyncio.timeout(None) as clock:
+                return await judge(job, on_event)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            return None
+        finally:
+            if started is not None:
+                self._left -= loop.time() - started
+
+
 @contextlib.asynccontextmanager
 async def _cancelled_together(
     task: "asyncio.Task[DecodeStats | None]",
@@ -371,7 +508,19 @@ def _not_judged_yet(judged: Judged) -> Judged:
     return attrs.evolve(judged, verdict=Unverified(reason), timing=NotTimed(reason), comparison=NotCompared(reason))
 
 
-def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged) -> KernelReport:
+def _out_of_budget(text: str, kernel: Kernel, known: Judged | None, budget_s: float) -> Judged:
+    """What is said of a kernel that a check did not come to."""
+    reason = f"not checked: the budget of {budget_s:g} s is used up; check this kernel by itself"
+    if known is None:
+        key = kernel_slice_key(device_slice(text).text, kernel)
+        evidence = Evidence("", key, "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))
+        return Judged(NotCompiled(reason), Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
+    if not isinstance(known.build, Compiled):
+        return _not_judged_yet(known)
+    return attrs.evolve(known, verdict=Unverified(reason), timing=NotTimed(reason), comparison=NotCompared(reason))
+
+
+def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged, baseline: Baseline | None) -> KernelReport:
     return KernelReport(
         kernel.id,
         kernel.line,
@@ -381,6 +530,7 @@ def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged) -> KernelRe
         judged.timing,
         judged.comparison,
         judged.evidence,
+        baseline,
     )
 
 
