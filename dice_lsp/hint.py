@@ -4,12 +4,15 @@ Labels are plain words of at most 40 characters, because VS Code cuts a row of h
 user's favour: a result that is not current says `stale`, a comparison that is not settled says `ambiguous`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
+from dice_lsp import sparkline
+from dice_lsp.baseline import changes
 from dice_lsp.records import (
     Ambiguous,
+    Baseline,
     Build,
     CandidateReport,
     Cheating,
@@ -21,6 +24,8 @@ from dice_lsp.records import (
     Hint,
     KernelReport,
     LaunchSpec,
+    Measurement,
+    NotCompared,
     NotCompiled,
     NotTimed,
     Same,
@@ -32,10 +37,12 @@ from dice_lsp.records import (
     Verified,
     Wrong,
 )
+from dice_lsp.wording import BEING_CHECKED as BEING_CHECKED
+from dice_lsp.wording import count, day
+from dice_lsp.wording import duration as duration
+from dice_lsp.wording import refusal as refusal
 
 MAX_LABEL = 40
-BEING_CHECKED = "being checked"
-"""The reason of a verdict that is still to come."""
 
 
 def checking_hint(line: int) -> Hint:
@@ -60,7 +67,7 @@ def kernel_hint(report: KernelReport, *, stale: bool = False) -> Hint:
 def kernel_label(report: KernelReport) -> str:
     build, verdict, timing = report.build, report.verdict, report.timing
     if isinstance(build, CompileFailed):
-        return f"does not compile: {_count(len(build.errors), 'error')}"
+        return f"does not compile: {count(len(build.errors), 'error')}"
     if isinstance(build, NotCompiled):
         return shorten(f"not compiled: {build.reason}")
     if isinstance(verdict, Unsafe):
@@ -69,9 +76,21 @@ def kernel_label(report: KernelReport) -> str:
     if isinstance(verdict, (Wrong, Cheating)):
         return shorten(refusal(verdict))
     if isinstance(timing, Timing):
-        told = _comparison_words(report.comparison) or _roof_words(timing)
+        told = _comparison_words(report.comparison) or _not_compared_words(report.comparison) or _roof_words(timing)
         return _fit([duration(timing.median_us), told, verdict_words(verdict, report.spec)])
-    return _fit([f"{build.registers} regs", _pressure(build), verdict_words(verdict, report.spec)])
+    return _static_label(report, build)
+
+
+def _static_label(report: KernelReport, build: Compiled) -> str:
+    """What the compiler alone says, with the registers that came or went since the baseline."""
+    registers, words = f"{build.registers} regs", verdict_words(report.verdict, report.spec)
+    if report.baseline is None or not any(change.what == "registers" for change in changes(report.baseline, report)):
+        return _fit([registers, _pressure(build), words])
+    parts = [f"{registers} ({build.registers - report.baseline.build.registers:+d})", _pressure(build), words]
+    if _spill_bytes(build) and len("  ".join(parts)) > MAX_LABEL:
+        # Spills cost more than registers do, so it is the difference of registers that goes.
+        parts[0] = registers
+    return _fit(parts)
 
 
 def stale_label(report: KernelReport) -> str:
@@ -132,15 +151,6 @@ def candidate_title(report: CandidateReport) -> str:
     return "  ".join(parts)
 
 
-def refusal(verdict: Wrong | Unsafe | Cheating) -> str:
-    """Why a kernel was refused, in one phrase."""
-    if isinstance(verdict, Wrong):
-        return f"wrong: {verdict.buffer}[{verdict.index}] is {verdict.got}, expected {verdict.expected}"
-    if isinstance(verdict, Unsafe):
-        return f"{verdict.hazard.replace('_', ' ')}: {verdict.where}"
-    return f"refused: {verdict.trick.replace('_', ' ')}: {verdict.where}"
-
-
 def verdict_words(verdict: Verdict, spec: LaunchSpec) -> str:
     if isinstance(verdict, Verified):
         return "verified on host" if verdict.device == "host" else "verified"
@@ -155,17 +165,15 @@ def verdict_words(verdict: Verdict, spec: LaunchSpec) -> str:
     return refusal(verdict)
 
 
-def duration(microseconds: float) -> str:
-    """`870 ns`, `12.3 us`, `1.53 ms`: three significant digits."""
-    for limit, scale, unit in ((1.0, 1e3, "ns"), (1e3, 1.0, "us"), (1e6, 1e-3, "ms")):
-        if microseconds < limit:
-            return f"{_three_digits(microseconds * scale)} {unit}"
-    return f"{_three_digits(microseconds * 1e-6)} s"
-
-
 def evidence_table(report: KernelReport) -> str:
     """Everything known of a kernel, for the hover: figures, checks, where each part of the launch comes from."""
-    rows = [*_build_rows(report.build), *_verdict_rows(report.verdict), *_timing_rows(report.timing, report.comparison)]
+    before = {} if report.baseline is None else {item.what: item.before for item in changes(report.baseline, report)}
+    rows = [
+        *_build_rows(report.build, before),
+        *_verdict_rows(report.verdict),
+        *_timing_rows(report.timing),
+        *_baseline_rows(report.baseline, report.comparison),
+    ]
     text = f"**{report.name}**\n\n" + _table(("", ""), rows)
     if launch := _launch_rows(report.spec):
         text += "\n\n" + _table(("launch", "value", "from"), launch)
@@ -174,6 +182,53 @@ def evidence_table(report: KernelReport) -> str:
     evidence = report.evidence
     text += f"\n\n{evidence.device}, {evidence.toolkit}" + (f", driver {evidence.driver}" if evidence.driver else "")
     return text + f", {evidence.when}"
+
+
+def history_markdown(measurements: Sequence[Measurement], baseline: Baseline | None, svg: bool) -> str:
+    """The last 30 checks as a small chart and one line, for the hover; empty when there are none.
+
+    `measurements` are oldest first. Only those of the newest one's device and launch are shown, because others have no
+    common scale; without a time among them it is their registers.
+    """
+    if not measurements:
+        return ""
+    newest = measurements[-1]
+    shown = [m for m in measurements if (m.device, m.launch_key) == (newest.device, newest.launch_key)]
+    shown = shown[-sparkline.MAX_VALUES :]
+    timed = [m for m in shown if m.median_us is not None]
+    timed = [m for m in timed if m.cold == timed[-1].cold]
+    times = [m.median_us for m in timed if m.median_us is not None]
+    level: float | None = None
+    words: Callable[[float], str]
+    if times:
+        values, words, best = times, duration, f"{duration(min(times))} best"
+        now = f"{duration(newest.median_us)} now" if newest.median_us is not None else "not timed now"
+        alike = baseline is not None and (baseline.evidence.device, baseline.launch_key) == (
+            newest.device,
+            newest.launch_key,
+        )
+        if baseline is not None and alike and isinstance(baseline.timing, Timing):
+            level = baseline.timing.median_us if baseline.timing.cold == timed[-1].cold else None
+    else:
+        shown = [m for m in shown if (m.arch, m.toolkit) == (newest.arch, newest.toolkit)]
+        values, words = [float(m.registers) for m in shown], _registers
+        best, now = f"{_registers(min(values))} fewest", f"{_registers(newest.registers)} now"
+        if baseline is not None and (baseline.build.arch, baseline.evidence.toolkit) == (newest.arch, newest.toolkit):
+            level = float(baseline.build.registers)
+    if newest.verdict in ("wrong", "unsafe", "cheating"):
+        now = f"{newest.verdict} now"
+    line = f"{now}, {best}, {count(len(shown), 'check')} since {day(shown[0].when)}"
+    if not times:
+        line += "; registers, because nothing was timed here"
+    if not svg:
+        return f"{sparkline.text(values)}  {line}"
+    picture = sparkline.svg(values, baseline=level, title=line, words=words)
+    dashed = "" if level is None else f"; dashed: the baseline, {words(level)}"
+    return f"![the last checks]({sparkline.data_uri(picture)})\n\n{line}{dashed}"
+
+
+def _registers(number: float) -> str:
+    return f"{number:.0f} regs"
 
 
 def fill_table(report: FillReport) -> str:
@@ -209,8 +264,11 @@ def _fit(parts: Sequence[str]) -> str:
 
 
 def _pressure(build: Compiled) -> str:
-    spill_bytes = build.spill_store_bytes + build.spill_load_bytes
-    return f"spills {spill_bytes} B" if spill_bytes else f"occ {build.occupancy:.0%}"
+    return f"spills {_spill_bytes(build)} B" if _spill_bytes(build) else f"occ {build.occupancy:.0%}"
+
+
+def _spill_bytes(build: Compiled) -> int:
+    return build.spill_store_bytes + build.spill_load_bytes
 
 
 def _comparison_words(comparison: Comparison, *, short: bool = False) -> str:
@@ -221,6 +279,10 @@ def _comparison_words(comparison: Comparison, *, short: bool = False) -> str:
     if isinstance(comparison, Same):
         return "same"
     return "ambiguous" if isinstance(comparison, Ambiguous) else ""
+
+
+def _not_compared_words(comparison: Comparison) -> str:
+    return comparison.label if isinstance(comparison, NotCompared) else ""
 
 
 def _roof_words(timing: Timing) -> str:
@@ -237,24 +299,26 @@ def _verdict_phrase(verdict: Verdict) -> str:
     return refusal(verdict)
 
 
-def _build_rows(build: Build) -> list[tuple[str, str]]:
+def _build_rows(build: Build, before: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The compiler's figures; `before` has the baseline's of those that have changed."""
     if isinstance(build, CompileFailed):
-        return [("compile", f"failed with {build.compiler}: {_count(len(build.errors), 'error')}")]
+        return [("compile", f"failed with {build.compiler}: {count(len(build.errors), 'error')}")]
     if isinstance(build, NotCompiled):
         return [("compile", build.reason)]
-    return [
-        ("registers", str(build.registers)),
-        ("spills", f"{build.spill_store_bytes} B stores, {build.spill_load_bytes} B loads"),
-        ("shared memory", f"{build.smem_bytes} B static"),
-        ("occupancy", f"{build.occupancy:.0%} at {build.block_threads} threads a block, limited by {build.limiter}"),
-        ("compiled", f"{build.arch} by {build.compiler} in {build.elapsed_ms:.0f} ms"),
-    ]
+    figures = {
+        "registers": str(build.registers),
+        "spills": f"{build.spill_store_bytes} B stores, {build.spill_load_bytes} B loads",
+        "shared memory": f"{build.smem_bytes} B static",
+        "occupancy": f"{build.occupancy:.0%} at {build.block_threads} threads a block, limited by {build.limiter}",
+    }
+    rows = [(what, f"{now}, was {before[what]}" if what in before else now) for what, now in figures.items()]
+    return [*rows, ("compiled", f"{build.arch} by {build.compiler} in {build.elapsed_ms:.0f} ms")]
 
 
 def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
     if isinstance(verdict, Verified):
         return [
-            ("verdict", f"verified in {_count(verdict.cases, 'case')} on {verdict.device}"),
+            ("verdict", f"verified in {count(verdict.cases, 'case')} on {verdict.device}"),
             ("reference", verdict.reference),
             ("largest error", f"{verdict.max_error:.3g} of the tolerance"),
             ("checks", ", ".join(verdict.checks)),
@@ -270,7 +334,7 @@ def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
     return rows + ([("checks passed", ", ".join(verdict.checks))] if verdict.checks else [])
 
 
-def _timing_rows(timing: Timing | NotTimed, comparison: Comparison) -> list[tuple[str, str]]:
+def _timing_rows(timing: Timing | NotTimed) -> list[tuple[str, str]]:
     if isinstance(timing, NotTimed):
         return [("time", timing.reason)]
     cache = "cold" if timing.cold else "hot"
@@ -281,12 +345,34 @@ def _timing_rows(timing: Timing | NotTimed, comparison: Comparison) -> list[tupl
     ]
     if words := _roof_words(timing):
         rows.append(("roofline", words))
-    if isinstance(comparison, (Faster, Slower, Same)):
+    return rows
+
+
+def _baseline_rows(baseline: Baseline | None, comparison: Comparison) -> list[tuple[str, str]]:
+    rows = []
+    compared = isinstance(comparison, (Faster, Slower, Same, Ambiguous))
+    if baseline is not None:
+        origin = "accepted" if baseline.origin == "accepted" else "first verified version,"
+        evidence, words = baseline.evidence, f"{origin} {_minute(baseline.when)} on {baseline.evidence.device}"
+        if evidence.driver and evidence.device != "host":
+            words += f", driver {evidence.driver}"
+        rows.append(("baseline", words + (", timed again beside this version now" if compared else "")))
+    if isinstance(comparison, Same) and (note := getattr(comparison, "note", "")):
+        rows.append(("against the baseline", f"same: {note}"))
+    elif isinstance(comparison, (Faster, Slower, Same)):
         interval = f"{comparison.low:.3f} to {comparison.high:.3f}"
         rows.append(("against the baseline", f"{_comparison_words(comparison)} (ratio {interval})"))
     elif isinstance(comparison, Ambiguous):
         rows.append(("against the baseline", f"ambiguous: {comparison.reason}"))
+    elif baseline is not None:
+        rows.append(("against the baseline", f"not compared: {comparison.reason}"))
     return rows
+
+
+def _minute(when: str) -> str:
+    """`2026-11-02T12:00:31+00:00` as a person writes it: `2026-11-02 12:00 UTC`."""
+    date, _, time = when.partition("T")
+    return f"{date} {time[:5]} UTC" if time else date
 
 
 def _launch_rows(spec: LaunchSpec) -> list[tuple[str, str, str]]:
@@ -307,11 +393,3 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
     return "\n".join([line(head), "|" + " --- |" * len(head), *map(line, rows)])
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
