@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+SUPPORT = ROOT / "tests/nvim/support.lua"
 SERVER = [sys.executable, "-m", "dice_lsp", "serve"]
 
 
@@ -34,7 +35,14 @@ def run_script(script: Path, folder: Path, *, deadline_s: float = 240.0, **envir
     finished = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **homes, "DICE_TEST_OUT": str(out), "DICE_TEST_CMD": json.dumps(SERVER), **environment},
+        env={
+            **os.environ,
+            **homes,
+            "DICE_TEST_OUT": str(out),
+            "DICE_TEST_CMD": json.dumps(SERVER),
+            "DICE_TEST_SUPPORT": str(SUPPORT),
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=deadline_s,

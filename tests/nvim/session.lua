@@ -1,49 +1,10 @@
 -- One developer's session in a real Neovim: select, fill, hint, accept, undo, stale, redo, check, health.
--- Reads DICE_TEST_CMD (JSON list), DICE_TEST_FILE, DICE_TEST_OUT; writes what was seen as JSON to the last.
-local seen = { steps = {}, statusline = {}, progress = {} }
-
-local function step(name, value)
-  seen.steps[#seen.steps + 1] = { name = name, value = value }
-end
-
-local function finish(code)
-  local file = assert(io.open(vim.env.DICE_TEST_OUT, "w"))
-  file:write(vim.json.encode(seen))
-  file:close()
-  vim.cmd(code == 0 and "qall!" or "cquit 1")
-end
-
-local function wait(what, condition, timeout)
-  assert(vim.wait(timeout or 90000, condition, 20), "waited in vain until " .. what)
-end
-
-local function hints()
-  local found = {}
-  for _, hint in ipairs(vim.lsp.inlay_hint.get({ bufnr = 0 })) do
-    local label = hint.inlay_hint.label
-    if type(label) ~= "string" then
-      label = vim.iter(label):map(function(part)
-        return part.value
-      end):join("")
-    end
-    found[hint.inlay_hint.position.line + 1] = label
-  end
-  return found
-end
-
-local function hint_at(line)
-  return hints()[line] or ""
-end
-
-local function text()
-  return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), "\n")
-end
+local t = dofile(vim.env.DICE_TEST_SUPPORT)
+local step, wait, hint_at, text = t.step, t.wait, t.hint_at, t.text
+local seen = t.seen
+seen.statusline, seen.progress = {}, {}
 
 local function run()
-  vim.lsp.config("dice_lsp", {
-    cmd = vim.json.decode(vim.env.DICE_TEST_CMD),
-    settings = { dice = { candidates = 4 } },
-  })
   vim.api.nvim_create_autocmd("LspProgress", {
     callback = function(event)
       seen.progress[#seen.progress + 1] = event.data.params.value.kind
@@ -58,14 +19,12 @@ local function run()
     end,
   })
 
-  vim.cmd.edit(vim.env.DICE_TEST_FILE)
+  require("dice_lsp").setup({ pick_when_done = false })
+  t.open({ candidates = 4 })
   local original = text()
   local kernel = vim.fn.search("^__global__")
   step("filetype", vim.bo.filetype)
-  wait("the server is attached", function()
-    return vim.fn.exists(":DiceFill") == 2
-  end)
-  local client = assert(vim.lsp.get_clients({ name = "dice_lsp" })[1])
+  local client = assert(t.client())
   step("encoding", client.offset_encoding)
   wait("the kernel is verified", function()
     return hint_at(kernel):find("  verified") ~= nil
@@ -80,7 +39,7 @@ local function run()
     return hint_at(kernel + 1):find("^A ") ~= nil
   end)
   wait("the fill has ended", function()
-    return vim.tbl_contains(seen.progress, "end") and require("dice_lsp").statusline() == ""
+    return vim.tbl_contains(seen.progress, "end") and t.phrase():find("filling") == nil
   end)
   step("filled", hint_at(kernel + 1))
   step("candidate events", #drawn)
@@ -104,7 +63,8 @@ local function run()
     return vim.wo[window].diff
   end, windows))
   step("winbar", vim.wo[preview.current.window].winbar)
-  step("keys", vim.wo[windows[1]].winbar)
+  step("keys", vim.wo[preview.current.list_window].winbar)
+  step("list", vim.api.nvim_buf_get_lines(preview.current.list, 0, -1, false))
   local offered = table.concat(vim.api.nvim_buf_get_lines(preview.current.scratch, 0, -1, false), "\n")
   preview.current.next()
   preview.current.previous()
@@ -227,13 +187,4 @@ local function run()
   end, 10000)
 end
 
-local ok, failure = xpcall(run, debug.traceback)
-if not ok then
-  seen.failure = failure
-  pcall(function()
-    seen.hints = hints()
-    seen.text = text()
-    seen.messages = vim.fn.execute("messages")
-  end)
-end
-finish(ok and 0 or 1)
+t.main(run)

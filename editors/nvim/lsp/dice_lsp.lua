@@ -6,12 +6,23 @@ return {
   -- Tells the server that we have handlers for its own notifications.
   capabilities = { experimental = { dice = true } },
   handlers = {
-    ["dice/status"] = function(_, params)
-      require("dice_lsp")._on_status(params)
+    ["dice/status"] = function(_, params, context)
+      require("dice_lsp.status").on_status(params, context.client_id)
     end,
     ["dice/candidate"] = function(_, params)
       require("dice_lsp")._on_candidate(params)
     end,
+    ["textDocument/inlayHint"] = function(err, result, context)
+      require("dice_lsp.hints").on_answer(err, result, context)
+    end,
   },
+  commands = {
+    ["dice.fill"] = function(command, context)
+      require("dice_lsp")._on_fill_command(command, context)
+    end,
+  },
+  on_exit = function(code, signal, client_id)
+    require("dice_lsp")._on_exit(code, signal, client_id)
+  end,
   settings = { dice = vim.empty_dict() },
 }
