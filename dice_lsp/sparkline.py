@@ -8,9 +8,12 @@ from html import escape
 from dice_lsp.wording import duration
 
 MAX_VALUES = 30
+LEAST_SPAN = 0.05
+"""The least range that fills the height, as a part of the largest value: noise must not look like news."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MARGIN = 6.0
 _LABEL_WIDTH = 52.0
+_LINE_HEIGHT = 12.0
 
 # One grey and two colours that can be read on white as well as on near black, since an image does not know the theme.
 _GREY = "#808080"
@@ -23,11 +26,8 @@ def text(values: Sequence[float]) -> str:
     shown = _shown(values)
     if not shown:
         return ""
-    low, high = min(shown), max(shown)
-    if low == high:
-        return _BLOCKS[len(_BLOCKS) // 2 - 1] * len(shown)
-    top = len(_BLOCKS) - 1
-    return "".join(_BLOCKS[round((value - low) / (high - low) * top)] for value in shown)
+    height, top = _scale(shown), len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round(height(value) * top)] for value in shown)
 
 
 def svg(
@@ -50,7 +50,7 @@ def svg(
     if not shown:
         return head + "</svg>"
     scaled = [*shown, *([] if baseline is None else [baseline])]
-    low, high = min(scaled), max(scaled)
+    share = _scale(scaled)
     right = width - _LABEL_WIDTH - _MARGIN
 
     def x(place: int) -> float:
@@ -58,7 +58,7 @@ def svg(
         return right if len(shown) == 1 else _MARGIN + (right - _MARGIN) * place / (len(shown) - 1)
 
     def y(value: float) -> float:
-        return height / 2 if low == high else height - _MARGIN - (height - 2 * _MARGIN) * (value - low) / (high - low)
+        return height - _MARGIN - (height - 2 * _MARGIN) * share(value)
 
     parts = [head]
     if baseline is not None:
@@ -73,11 +73,12 @@ def svg(
             f'<polyline points="{points}" stroke="{_GREY}" stroke-width="1.5" fill="none" stroke-linejoin="round"/>'
         )
     parts.append(f'<circle cx="{right:.1f}" cy="{y(shown[-1]):.1f}" r="3" fill="{_LAST}"/>')
-    labels = [(high, y(high))] if low == high else [(high, y(high)), (low, y(low))]
-    for value, level in labels:
+    top, bottom = words(max(scaled)), words(min(scaled))
+    middle, apart = (y(max(scaled)) + y(min(scaled))) / 2, max(y(min(scaled)) - y(max(scaled)), _LINE_HEIGHT) / 2
+    for label, level in [(top, middle)] if top == bottom else [(top, middle - apart), (bottom, middle + apart)]:
         parts.append(
             f'<text x="{width - _LABEL_WIDTH:.1f}" y="{level + 3.5:.1f}" font-family="sans-serif" font-size="10"'
-            f' fill="{_GREY}">{_safe(words(value))}</text>'
+            f' fill="{_GREY}">{_safe(label)}</text>'
         )
     return "".join(parts) + "</svg>"
 
@@ -89,6 +90,14 @@ def data_uri(picture: str) -> str:
 
 def _shown(values: Sequence[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)][-MAX_VALUES:]
+
+
+def _scale(values: Sequence[float]) -> Callable[[float], float]:
+    """Where a value stands between the bottom, 0, and the top, 1. Values that hardly differ stand around the middle."""
+    low, high = min(values), max(values)
+    span = max(high - low, LEAST_SPAN * max(abs(low), abs(high)))
+    start = (low + high - span) / 2
+    return lambda value: (value - start) / span if span else 0.5
 
 
 def _safe(words: str) -> str:
