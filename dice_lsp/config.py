@@ -68,7 +68,7 @@ class Settings:
 
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_RANGES = {
+RANGES: dict[str, tuple[float, float]] = {
     "candidates": (1, 64), "decode_threshold": (0.0, 1.0), "decode_temperature": (0.0, 2.0),
     "decode_block_size": (1, 256), "decode_max_new_tokens": (1, 8192), "device": (0, 63), "seed": (0, 2**63 - 1),
     "compile_deadline_s": (1.0, 600.0), "run_deadline_s": (0.1, 600.0),
@@ -124,7 +124,7 @@ def _take(name: str, value: Any, kind: Any) -> tuple[Any, str | None]:
         value = float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         return None, f"must be of type {kind.__name__}, not {value!r}"
-    low, high = _RANGES.get(name, (None, None))
+    low, high = RANGES.get(name, (None, None))
     if low is not None and high is not None and not low <= value <= high:
         return None, f"must be between {low} and {high}, not {value}"
     return value, None

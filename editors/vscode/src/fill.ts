@@ -1,0 +1,181 @@
+/** A fill from the key press to the list: progress that can be cancelled, and the list while the user waits for it. */
+
+import * as vscode from "vscode";
+import {
+  type ExecuteCommandMiddleware,
+  type LanguageClient,
+  type Middleware,
+  type ProgressToken,
+  WorkDoneProgressCancelNotification,
+} from "vscode-languageclient/node";
+
+import type { Candidates, Picker } from "./candidates";
+import type { CandidateNews, FillArguments, FillResult } from "./protocol";
+
+type HandleProgress = NonNullable<Middleware["handleWorkDoneProgress"]>;
+type ProgressParams = Parameters<HandleProgress>[1];
+type Execute = NonNullable<ExecuteCommandMiddleware["executeCommand"]>;
+
+const FILL_TITLE = "DICE: filling";
+
+/** A fill that was asked for here and whose result has not come. */
+interface Running {
+  readonly document: vscode.TextDocument;
+  readonly version: number;
+  number: number | undefined;
+  opening: Promise<Picker | undefined> | undefined;
+}
+
+interface Bar {
+  readonly progress: vscode.Progress<{ message?: string; increment?: number }>;
+  reported: number;
+  readonly end: () => void;
+}
+
+export class Fills {
+  private readonly running = new Set<Running>();
+  private readonly bars = new Map<ProgressToken, Promise<Bar>>();
+
+  constructor(
+    private readonly client: () => LanguageClient | undefined,
+    private readonly candidates: Candidates,
+  ) {}
+
+  listen(client: LanguageClient): void {
+    client.onNotification("dice/candidate", (news: CandidateNews) => void this.onCandidate(client, news));
+  }
+
+  /** Runs the server's commands; a fill, wherever it was asked for, ends in the list. */
+  readonly execute: Execute = async (command, given, next) => {
+    const wanted = given[0] as FillArguments | undefined;
+    const client = this.client();
+    if (command !== "dice.fill" || !wanted || !client) {
+      return (await next(command, given)) as unknown;
+    }
+    const uri = client.protocol2CodeConverter.asUri(wanted.uri);
+    const document = vscode.workspace.textDocuments.find((item) => item.uri.toString() === uri.toString());
+    if (!document) {
+      return (await next(command, given)) as unknown;
+    }
+    const run: Running = { document, version: document.version, number: undefined, opening: undefined };
+    this.running.add(run);
+    try {
+      const result = (await next(command, given)) as FillResult | undefined;
+      await this.onEnd(run, result);
+      return result;
+    } finally {
+      this.running.delete(run);
+    }
+  };
+
+  /** The server's progress of a fill becomes a notification with a cancel button; other progress is left as it is. */
+  readonly progress: HandleProgress = (token, params, next) => {
+    if (params.kind === "begin" && params.title.startsWith(FILL_TITLE)) {
+      this.bars.set(token, this.openBar(token, params.title, params.message));
+      return;
+    }
+    const bar = this.bars.get(token);
+    if (!bar) {
+      next(token, params);
+      return;
+    }
+    void bar.then((open) => this.onBar(open, params));
+    if (params.kind === "end") {
+      this.bars.delete(token);
+      next(token, params);
+    }
+  };
+
+  /** The server is gone: nothing that it ran goes on. */
+  forget(): void {
+    for (const bar of this.bars.values()) {
+      void bar.then((open) => open.end());
+    }
+    this.bars.clear();
+    this.candidates.shown?.close();
+  }
+
+  private openBar(token: ProgressToken, title: string, message: string | undefined): Promise<Bar> {
+    return new Promise((opened) => {
+      const options = { location: vscode.ProgressLocation.Notification, title, cancellable: true };
+      void vscode.window.withProgress(options, (progress, cancelled) => {
+        cancelled.onCancellationRequested(() => {
+          void this.client()?.sendNotification(WorkDoneProgressCancelNotification.type, { token });
+        });
+        if (message) {
+          progress.report({ message });
+        }
+        return new Promise<void>((end) => opened({ progress, reported: 0, end }));
+      });
+    });
+  }
+
+  private onBar(bar: Bar, params: ProgressParams): void {
+    if (params.kind === "end") {
+      bar.end();
+      return;
+    }
+    const percentage = Math.max(bar.reported, params.percentage ?? 0);
+    const increment = percentage - bar.reported;
+    bar.reported = percentage;
+    bar.progress.report(params.message ? { message: params.message, increment } : { increment });
+    if (params.message) {
+      this.candidates.shown?.say(params.message);
+    }
+  }
+
+  private async onCandidate(client: LanguageClient, news: CandidateNews): Promise<void> {
+    if (news.fill === null) {
+      return;
+    }
+    const shown = this.candidates.shown;
+    if (shown && (shown.fill === undefined || shown.fill === news.fill)) {
+      await shown.refresh();
+      return;
+    }
+    const uri = client.protocol2CodeConverter.asUri(news.uri).toString();
+    const run = [...this.running].findLast(
+      (item) => item.document.uri.toString() === uri && (item.number ?? news.fill) === news.fill,
+    );
+    if (run) {
+      run.number = news.fill;
+      await this.openFor(run, news.fill);
+    }
+  }
+
+  /** Open the list once for each fill, if the user still waits in front of it: who types or looks elsewhere is let be. */
+  private openFor(run: Running, fill: number): Promise<Picker | undefined> {
+    const waits = vscode.window.activeTextEditor?.document === run.document && run.document.version === run.version;
+    if (waits && !run.opening) {
+      run.opening = this.candidates.show(run.document, fill);
+    }
+    return run.opening ?? Promise.resolve(undefined);
+  }
+
+  private async onEnd(run: Running, result: FillResult | undefined): Promise<void> {
+    const fill = result?.fill ?? undefined;
+    if (!result || fill === undefined || result.candidates.length === 0) {
+      // The server has said why.
+      (await run.opening)?.close();
+      return;
+    }
+    const wasOpened = run.opening !== undefined;
+    if (wasOpened) {
+      await run.opening;
+      await this.candidates.shown?.refresh();
+    } else if (result.reason !== "cancelled" && (await this.openFor(run, fill)) === undefined) {
+      void this.offer(run.document, fill, result.candidates.length);
+    }
+  }
+
+  private async offer(document: vscode.TextDocument, fill: number, count: number): Promise<void> {
+    const name = document.uri.path.split("/").at(-1) ?? "";
+    const found = count === 1 ? "1 candidate is" : `${count} candidates are`;
+    if ((await vscode.window.showInformationMessage(`DICE: ${found} ready in ${name}`, "Show")) === "Show") {
+      await vscode.window.showTextDocument(document);
+      if ((await this.candidates.show(document, fill)) === undefined) {
+        void vscode.window.showInformationMessage("DICE: the text has changed and the candidates are gone; fill again");
+      }
+    }
+  }
+}
