@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,27 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dice_lsp import __version__
+from dice_lsp import __version__, check_command
+from dice_lsp.command_line import UsageError, add_settings, read_document, settings_for, user_settings, write_whole
 from dice_lsp.config import Settings, resolve
-from dice_lsp.hint import candidate_title, duration, kernel_label
-from dice_lsp.json_output import check_document, check_schema, fill_document, fill_schema
+from dice_lsp.hint import candidate_title
+from dice_lsp.json_output import check_schema, fill_document, fill_schema
 from dice_lsp.pipeline import Engine, FillProgress, splice
 from dice_lsp.records import (
     CandidateReport,
-    Cheating,
     Compiled,
-    CompileFailed,
     Document,
     FillReport,
-    KernelReport,
-    NotCompiled,
     Region,
     Timing,
-    Unsafe,
-    Unverified,
     Verified,
-    Wrong,
 )
+from dice_lsp.settings_output import vscode_properties
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
-from dice_lsp.source.positions import decode_bytes, encode_text
+from dice_lsp.source.positions import encode_text
 from dice_lsp.source.selection import body_region, lines_region
-
-
-class UsageError(Exception):
-    """What the user asked cannot be done; the message is one sentence with the next step."""
+from dice_lsp.wording import duration
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,14 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     infill.add_argument(
         "--apply", nargs="?", const="best", metavar="LABEL", help="write a verified candidate into the file"
     )
-    _add_settings(infill)
+    infill.add_argument("--json", action="store_true", help="print one JSON object")
+    add_settings(infill)
     infill.set_defaults(run=_infill)
 
-    check = commands.add_parser("check", help="compile, verify and time the kernels of files")
-    check.add_argument("files", type=Path, nargs="+", metavar="file")
-    check.add_argument("--kernel", action="append", help="check only this kernel; may be given more than once")
-    _add_settings(check)
-    check.set_defaults(run=_check)
+    check_command.add_parser(commands)
 
     worker = commands.add_parser("worker", help="the judge alone, speaking frames on standard input and output")
     worker.set_defaults(run=_worker)
@@ -126,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 
     settings = commands.add_parser("settings", help="every setting with its default and meaning")
     settings.add_argument("--markdown", action="store_true", help="as the table of the README")
+    settings.add_argument("--vscode", action="store_true", help="as the manifest of the VS Code extension has them")
     settings.set_defaults(run=_settings_table)
 
     schema = commands.add_parser("schema", help="JSON Schema of what --json prints")
@@ -135,63 +124,6 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="fill a few kernels with the shipped checkpoint")
     demo.set_defaults(run=_demo)
     return parser
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    group = parser.add_argument_group("settings", "the same as in an editor, see `dice-lsp settings`")
-    group.add_argument("--model")
-    group.add_argument("--backend", metavar="auto|pycuda|cuda-core|host")
-    group.add_argument("--device", type=int, metavar="INDEX")
-    group.add_argument("--arch", metavar="sm_90")
-    group.add_argument("--seed", type=int)
-    group.add_argument("--strategy", dest="decode_strategy")
-    group.add_argument("--threshold", dest="decode_threshold", type=float)
-    group.add_argument("--temperature", dest="decode_temperature", type=float)
-    group.add_argument("--block-size", dest="decode_block_size", type=int)
-    group.add_argument("--model-device")
-    group.add_argument(
-        "--flag", dest="compile_flags", action="append", metavar="FLAG", help="for the compiler, e.g. --flag=-DN=4"
-    )
-    group.add_argument("--no-benchmark", dest="benchmark", action="store_const", const=False)
-    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting, as JSON")
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    names = {field.name for field in attrs.fields(Settings)}
-    options = {key: value for key, value in vars(arguments).items() if key in names and value is not None}
-    for item in arguments.set:
-        name, separator, value = item.partition("=")
-        if not separator:
-            raise UsageError(f"--set {item} has no value; write --set NAME=VALUE")
-        try:
-            options[name] = json.loads(value)
-        except json.JSONDecodeError:
-            options[name] = value
-    settings, complaints = resolve(options, user_settings())
-    if complaints:
-        raise UsageError(complaints[0])
-    return settings
-
-
-def user_settings() -> Settings:
-    """The defaults of this user: those of the package, with the checkpoint that `model use` chose."""
-    from dice_lsp.diffusion.registry import user_default_model
-
-    chosen = user_default_model()
-    return Settings() if chosen is None else attrs.evolve(Settings(), model=chosen)
-
-
-def _read(path: Path) -> Document:
-    if not path.exists():
-        raise UsageError(f"{path} does not exist")
-    if not path.is_file():
-        raise UsageError(f"{path} is not a file")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    return Document(path.resolve().as_uri(), 0, decode_bytes(data))
 
 
 def _region(document: Document, arguments: argparse.Namespace) -> Region:
@@ -244,17 +176,20 @@ def _train(options: Sequence[str]) -> int:
 
 
 def _infill(arguments: argparse.Namespace) -> int:
-    settings = _settings(arguments)
+    settings, complaints = settings_for(arguments.file, arguments)
+    for sentence in complaints:
+        print(f"dice-lsp: {sentence}", file=sys.stderr)
     if arguments.candidates is not None:
         settings, complaints = resolve({"candidates": arguments.candidates}, settings)
         if complaints:
             raise UsageError(complaints[0])
-    document = _read(arguments.file)
+    document = read_document(arguments.file)
     region = _region(document, arguments)
     report = asyncio.run(_fill_once(settings, region, str(arguments.file.resolve()), quiet=arguments.json))
     chosen = _choose(report, arguments.apply)
     if chosen is not None:
-        _write(arguments.file, splice(region, chosen.candidate.text)[0])
+        filled = splice(region, chosen.candidate.text)[0]
+        write_whole(arguments.file, lambda there: encode_text(filled, there))
     applied = None if chosen is None else chosen.label
     assert region.kernel is not None
     if arguments.json:
@@ -309,21 +244,6 @@ def _choose(report: FillReport, label: str | None) -> CandidateReport | None:
     return chosen
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file's text at once or not at all, its mode and encoding kept."""
-    target = path.resolve()
-    mode, encoded = target.stat().st_mode, encode_text(text, target.read_bytes())
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(encoded)
-        os.chmod(name, mode)
-        os.replace(name, target)
-    except OSError as error:
-        Path(name).unlink(missing_ok=True)
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-
-
 def _fill_table(title: str, report: FillReport) -> Table:
     table = Table(title=title, title_justify="left")
     for head in ("", "worth", "regs", "occ", "time"):
@@ -343,85 +263,6 @@ def _fill_table(title: str, report: FillReport) -> Table:
         )
         table.caption_justify = "left"
     return table
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    settings = _settings(arguments)
-    documents = [(path, _read(path)) for path in arguments.files]
-    for wanted in arguments.kernel or ():
-        if not any(wanted in (k.id, k.name) for _, document in documents for k in parse(document.text).kernels):
-            raise UsageError(f"no kernel {wanted} in {', '.join(str(path) for path in arguments.files)}")
-    checked = asyncio.run(_check_all(settings, documents, arguments.kernel))
-    if arguments.json:
-        found = [check_document(path, reports) for path, reports in checked]
-        print(json.dumps(found[0] if len(found) == 1 else {"files": found}, indent=2))
-    else:
-        for path, reports in checked:
-            _print_check(path, reports, everything=arguments.verbose > 0)
-    bad = [report for _, reports in checked for report in reports if _is_bad(report)]
-    return 1 if bad else 0
-
-
-async def _check_all(
-    settings: Settings, documents: Sequence[tuple[Path, Document]], kernels: Sequence[str] | None
-) -> list[tuple[Path, tuple[KernelReport, ...]]]:
-    engine = Engine(settings)
-    try:
-        return [
-            (path, await engine.check(document, str(path.resolve()), kernels=kernels)) for path, document in documents
-        ]
-    finally:
-        await engine.close()
-
-
-def _print_check(path: Path, reports: Sequence[KernelReport], *, everything: bool) -> None:
-    console = Console()
-    if not reports:
-        console.print(f"{path}: no kernel with a body", markup=False)
-        return
-    table = Table(title=escape(str(path)), title_justify="left")
-    for head in ("line", "kernel", "regs", "spills", "occupancy", "verdict"):
-        table.add_column(head, no_wrap=head == "kernel", overflow="fold")
-    for report in reports:
-        table.add_row(*map(escape, _check_row(report)))
-    console.print(table)
-    for report in reports:
-        for sentence in _remarks(path, report, everything):
-            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def _remarks(path: Path, report: KernelReport, everything: bool) -> Sequence[str]:
-    """What a cell of the table cannot hold: compiler messages at their places, and why a kernel is not verified."""
-    if isinstance(report.build, CompileFailed):
-        return [f"{path}:{m.line + 1}:{m.column + 1}: {m.severity}: {m.text}" for m in report.build.messages]
-    if isinstance(report.build, NotCompiled):
-        return [f"{report.name}: {report.build.reason}"]
-    unknown = report.spec.unknown
-    if unknown and not everything:
-        more = f" (and {len(unknown) - 1} more: dice-lsp -v check)" if len(unknown) > 1 else ""
-        return [f"{report.name}: {unknown[0]}{more}"]
-    if unknown:
-        return [f"{report.name}: {sentence}" for sentence in unknown]
-    if isinstance(report.verdict, Unverified) and not report.spec.skip:
-        return [f"{report.name}: not verified: {report.verdict.reason}"]
-    return []
-
-
-def _check_row(report: KernelReport) -> Sequence[str]:
-    build = report.build
-    head = (str(report.line + 1), report.name)
-    if not isinstance(build, Compiled):
-        return (*head, "", "", "", kernel_label(report))
-    spills = f"{build.spill_store_bytes + build.spill_load_bytes} B"
-    occupancy = f"{build.occupancy:.0%}" + ("" if build.limiter == "none" else f", {build.limiter}")
-    verdict = (
-        kernel_label(report).removeprefix(f"{build.registers} regs  ").removeprefix(f"occ {build.occupancy:.0%}  ")
-    )
-    return (*head, str(build.registers), spills, occupancy, verdict)
-
-
-def _is_bad(report: KernelReport) -> bool:
-    return not isinstance(report.build, Compiled) or isinstance(report.verdict, (Wrong, Unsafe, Cheating))
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
@@ -506,6 +347,9 @@ def _settings_table(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         print(settings_markdown())
         return 0
+    if arguments.vscode:
+        print(json.dumps(vscode_properties(), indent=2, ensure_ascii=False))
+        return 0
     table = Table()
     for head in ("setting", "default", "meaning"):
         table.add_column(head)
@@ -535,7 +379,7 @@ async def _demo_all() -> int:
     unfilled = []
     try:
         for path in sorted((Path(__file__).parent / "demo").glob("*.cu")):
-            document = _read(path)
+            document = read_document(path)
             kernel = parse(document.text).kernels[0]
             # The body is taken out before the model is asked, so that nothing of the answer is in the question.
             emptied = attrs.evolve(

@@ -4,14 +4,16 @@ Lines are one-based here, as compilers and people count; inside the package they
 """
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
+from dice_lsp.checked import Checked, CheckedFile, CheckedKernel
 from dice_lsp.records import (
+    Baseline,
     Build,
     CandidateReport,
     Comparison,
@@ -21,6 +23,7 @@ from dice_lsp.records import (
     KernelReport,
     LaunchSpec,
     Region,
+    Timing,
     TimingResult,
     Verdict,
     kind_of,
@@ -28,6 +31,15 @@ from dice_lsp.records import (
 )
 
 _HIDDEN = {"cubin"}
+_STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
+_STRINGS = {"type": "array", "items": _STRING}
+_BASELINE: dict[str, Any] = {
+    **dict.fromkeys(("origin", "when", "device", "driver", "arch", "compiler"), _STRING),
+    **dict.fromkeys(("registers", "spill_bytes", "smem_bytes"), _INTEGER),
+    "occupancy": {"type": "number"},
+    "verdict": {"enum": [kind_of(kind) for kind in get_args(Verdict)]},
+    "median_us": {"type": ["number", "null"]},
+}
 _PARTS: dict[str, Any] = {"build": Build, "verdict": Verdict, "timing": TimingResult, "comparison": Comparison}
 
 
@@ -48,21 +60,12 @@ def fill_document(
     }
 
 
-def check_document(path: Path, reports: Sequence[KernelReport]) -> dict[str, Any]:
-    """The object that `dice-lsp check --json` prints for one file."""
-    return {
-        "file": str(path),
-        "kernels": [
-            {
-                "name": report.name,
-                "line": report.line + 1,
-                "spec": to_wire(report.spec),
-                **_parts(report),
-                "evidence": to_wire(report.evidence),
-            }
-            for report in reports
-        ],
-    }
+def check_document(checked: Checked) -> dict[str, Any]:
+    """The object that `dice-lsp check --json` prints: that of its one file, or `files` with one for each."""
+    files = [_file(file) for file in checked.files]
+    if len(files) == 1:
+        return {**files[0], "notes": [*checked.notes, *files[0]["notes"]]}
+    return {"files": files, "notes": list(checked.notes)}
 
 
 def fill_schema() -> dict[str, Any]:
@@ -100,20 +103,76 @@ def fill_schema() -> dict[str, Any]:
 def check_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `check_document`."""
     definitions: dict[str, Any] = {}
+    change = _object({"what": _STRING, "before": _STRING, "now": _STRING, "worse": {"type": "boolean"}})
     kernel = _object(
         {
-            "name": {"type": "string"},
+            "name": _STRING,
             "line": {"type": "integer", "minimum": 1},
             "spec": _schema(LaunchSpec, definitions),
             **{name: _schema(kind, definitions) for name, kind in _PARTS.items()},
             "evidence": _schema(Evidence, definitions),
+            "baseline": {"anyOf": [_object(_BASELINE), {"type": "null"}]},
+            "changes": {"type": "array", "items": change},
+            "regression": {"type": ["string", "null"]},
+            "failed": {"type": "boolean"},
         }
     )
+    file = _object(
+        {
+            "file": _STRING,
+            "kernels": {"type": "array", "items": kernel},
+            **dict.fromkeys(("new", "gone", "notes"), _STRINGS),
+        }
+    )
+    files = _object({"files": {"type": "array", "items": {"$ref": "#/$defs/File"}}, "notes": _STRINGS})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dice-lsp check --json",
-        **_object({"file": {"type": "string"}, "kernels": {"type": "array", "items": kernel}}),
-        "$defs": definitions,
+        "anyOf": [{"$ref": "#/$defs/File"}, files],
+        "$defs": {**definitions, "File": file},
+    }
+
+
+def _file(file: CheckedFile) -> dict[str, Any]:
+    return {
+        "file": str(file.path),
+        "kernels": [_checked_kernel(kernel) for kernel in file.kernels],
+        "new": list(file.new),
+        "gone": list(file.gone),
+        "notes": list(file.notes),
+    }
+
+
+def _checked_kernel(kernel: CheckedKernel) -> dict[str, Any]:
+    report = kernel.report
+    return {
+        "name": report.name,
+        "line": report.line + 1,
+        "spec": to_wire(report.spec),
+        **_parts(report),
+        "evidence": to_wire(report.evidence),
+        "baseline": None if report.baseline is None else _baseline(report.baseline),
+        "changes": [to_wire(change) for change in kernel.changes],
+        "regression": kernel.regression,
+        "failed": kernel.fault is not None,
+    }
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    build, timing = baseline.build, baseline.timing
+    return {
+        "origin": baseline.origin,
+        "when": baseline.when,
+        "device": baseline.evidence.device,
+        "driver": baseline.evidence.driver,
+        "arch": build.arch,
+        "compiler": build.compiler,
+        "registers": build.registers,
+        "spill_bytes": build.spill_store_bytes + build.spill_load_bytes,
+        "smem_bytes": build.smem_bytes,
+        "occupancy": build.occupancy,
+        "verdict": kind_of(type(baseline.verdict)),
+        "median_us": timing.median_us if isinstance(timing, Timing) else None,
     }
 
 

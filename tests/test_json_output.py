@@ -1,25 +1,33 @@
 """What --json prints fits its schema, and every member of every union is in it."""
 
 import json
+from pathlib import Path
 from typing import get_args
 
+import attrs
 import jsonschema
 import pytest
 
+from dice_lsp.baseline import changes, make, regression
+from dice_lsp.checked import Checked, CheckedFile, CheckedKernel
 from dice_lsp.json_output import check_document, check_schema, fill_schema
 from dice_lsp.records import (
     Build,
     Comparison,
+    Compiled,
     CompileFailed,
     CompileMessage,
     Evidence,
+    Kernel,
     KernelReport,
     LaunchSpec,
     NotCompared,
+    NotCompiled,
     NotTimed,
     TimingResult,
     Unverified,
     Verdict,
+    Verified,
     from_wire,
     kind_of,
     to_wire,
@@ -34,24 +42,59 @@ def test_the_schemas_are_schemas(schema):
             assert schema["$defs"][record.__name__]["properties"]["kind"] == {"const": kind_of(record)}
 
 
+EVIDENCE = Evidence("k", "s", "host", "", "nvrtc 13.5", "2026-11-30T12:00:00+00:00")
+
+
+def found(name: str, line: int, build: Build, verdict: Verdict) -> KernelReport:
+    spec = LaunchSpec(name, grid=("1", "1", "1"), unknown=("the block is not known",))
+    return KernelReport(name, line, spec, build, verdict, NotTimed("x"), NotCompared("x"), EVIDENCE)
+
+
+def printed(*files: CheckedFile) -> dict:
+    document = json.loads(json.dumps(check_document(Checked(files, ("no GPU here",)))))
+    jsonschema.validate(document, check_schema())
+    return document
+
+
 def test_a_document_fits_and_counts_lines_from_one():
     failed = CompileFailed("nvrtc 13.5", (CompileMessage(8, 4, "error", 'identifier "q" is undefined'),))
-    evidence = Evidence("k", "s", "host", "", "nvrtc 13.5", "2026-11-30T12:00:00+00:00")
-    spec = LaunchSpec("f", grid=("1", "1", "1"), unknown=("the block is not known",))
-    found = KernelReport("f", 7, spec, failed, Unverified("x"), NotTimed("x"), NotCompared("x"), evidence)
-    from pathlib import Path
-
-    document = json.loads(json.dumps(check_document(Path("a.cu"), [found])))
-    jsonschema.validate(document, check_schema())
-    kernel = document["kernels"][0]
-    assert (
-        kernel["line"] == 8
-        and kernel["build"]["messages"][0]["line"] == 9
-        and kernel["build"]["kind"] == "compile_failed"
-    )
+    file = CheckedFile(Path("a.cu"), (CheckedKernel(found("f", 7, failed, Unverified("x"))),), notes=("f is new",))
+    document = printed(file)
+    (kernel,) = document["kernels"]
+    assert kernel["line"] == 8 and kernel["failed"] and kernel["baseline"] is None and kernel["regression"] is None
+    assert kernel["build"]["messages"][0]["line"] == 9 and kernel["build"]["kind"] == "compile_failed"
+    assert document["notes"] == ["no GPU here", "f is new"]
     kernel["verdict"]["kind"] = "verified"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, check_schema())
+
+
+def test_a_document_of_several_files_fits():
+    failed = NotCompiled("no device compiler was found")
+    files = [CheckedFile(Path(name), (CheckedKernel(found("f", 7, failed, Unverified("x"))),)) for name in "ab"]
+    document = printed(*files)
+    assert [file["file"] for file in document["files"]] == ["a", "b"] and document["notes"] == ["no GPU here"]
+    document["files"][0]["kernels"][0]["colour"] = "red"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, check_schema())
+
+
+def test_a_kernel_has_its_baseline_the_changes_and_the_regression():
+    build = Compiled("sm_90", "nvrtc 13.5", "f", 40, 0, 0, 0, 0, 256, 1.0, "none", 12.0, cubin=b"code")
+    before = found("f", 7, build, Verified(4, 0.1, "host", "f_cpu", ("bounds",)))
+    baseline = make(Kernel("f", "f", (), 0, 9, 5, 8, 7), before, build, "accepted")
+    worse = attrs.evolve(build, registers=64, spill_load_bytes=16)
+    now = attrs.evolve(found("f", 9, worse, before.verdict), baseline=baseline)
+    kernel = CheckedKernel(now, changes(baseline, now), regression(now, 2.0))
+    (kernel,) = printed(CheckedFile(Path("a.cu"), (kernel,), gone=("g",)))["kernels"]
+    assert kernel["baseline"]["registers"] == 40 and kernel["baseline"]["device"] == "host"
+    assert kernel["baseline"]["median_us"] is None and kernel["baseline"]["verdict"] == "verified"
+    assert {change["what"]: (change["before"], change["now"], change["worse"]) for change in kernel["changes"]} == {
+        "registers": ("40", "64", False),
+        "spills": ("0 B", "16 B", True),
+    }
+    assert "spills" in kernel["regression"] and kernel["failed"]
+    assert "cubin" not in json.dumps(kernel)
 
 
 def test_the_wire_is_lossless():
