@@ -5,6 +5,7 @@ missing in one sentence. A file that cannot be read is moved aside and never del
 alone. A workspace may come from anywhere, so nothing in it decides where we write, and nothing read back is trusted.
 """
 
+import errno
 import fcntl
 import json
 import logging
@@ -338,6 +339,10 @@ def _prepare(folder: Path) -> None:
                     f"{path} is not a plain file, so it is left alone and measurements are kept only until the server"
                     " ends: remove it"
                 )
+    for path in (folder, folder / FILE):
+        # SQLite may open what it cannot write, and would fail at the first measurement only.
+        if path.exists() and not os.access(path, os.W_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     with suppress(FileExistsError):
         # Exclusive, so that a link of this name is never followed.
         descriptor = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
