@@ -94,10 +94,13 @@ def _shown(values: Sequence[float]) -> list[float]:
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
     """Where a value stands between the bottom, 0, and the top, 1. Values that hardly differ stand around the middle."""
-    low, high = min(values), max(values)
+    # Halves, because the distance of two very large values may be no number any more.
+    low, high = min(values) / 2, max(values) / 2
     span = max(high - low, LEAST_SPAN * max(abs(low), abs(high)))
+    if low == high or not span:
+        return lambda value: 0.5
     start = (low + high - span) / 2
-    return lambda value: (value - start) / span if span else 0.5
+    return lambda value: (value / 2 - start) / span
 
 
 def _safe(words: str) -> str:
