@@ -1,49 +1,65 @@
 """The table of the README, row by row: what the user reads in which state."""
 
+import base64
+import re
+
 import attrs
 import pytest
 
-from dice_lsp.hint import MAX_LABEL, candidate_title, duration, evidence_table, fill_hint, kernel_hint, shorten
+from dice_lsp.hint import (
+    MAX_LABEL,
+    candidate_title,
+    duration,
+    evidence_table,
+    fill_hint,
+    history_markdown,
+    kernel_hint,
+    shorten,
+)
 from dice_lsp.records import (
     Ambiguous,
     Candidate,
     CandidateReport,
     Cheating,
-    Compiled,
     CompileFailed,
     CompileMessage,
     DecodeStats,
-    Evidence,
     Faster,
     FillReport,
-    KernelReport,
-    LaunchSpec,
     NotCompared,
     NotCompiled,
-    NotTimed,
     Same,
     Slower,
-    Timing,
     Unsafe,
     Unverified,
-    Verified,
     Wrong,
 )
-
-BUILD = Compiled("sm_90", "nvrtc 13.5", "saxpy", 40, 0, 0, 0, 0, 256, 1.0, "none", 90.0)
-SPEC = LaunchSpec("saxpy", grid=("1", "1", "1"), block=("256", "1", "1"))
-EVIDENCE = Evidence("key", "slice", "NVIDIA H200", "580", "nvrtc 13.5", "2026-11-30T12:00:00+00:00")
-ON_GPU = Verified(6, 0.1, "NVIDIA H200", "saxpy_cpu", ("poison", "bounds"))
-ON_HOST = attrs.evolve(ON_GPU, device="host")
-TIMING = Timing(12.3, 12.2, 12.4, 30, True, 1980.0, 0.8, "n=1048576", roof="memory", roof_fraction=0.71)
-NO_GPU = NotTimed("no GPU")
-
-
-def report(build=BUILD, verdict=ON_GPU, timing=NO_GPU, comparison=NotCompared("no baseline"), spec=SPEC):
-    return KernelReport("saxpy", 7, spec, build, verdict, timing, comparison, EVIDENCE)
-
+from tests.reports import (
+    BUILD,
+    EVIDENCE,
+    HOST_EVIDENCE,
+    NO_GPU,
+    ON_GPU,
+    ON_HOST,
+    SPEC,
+    TIMING,
+    baseline,
+    measurement,
+    report,
+)
 
 FAILED = CompileFailed("nvrtc 13.5", (CompileMessage(8, 4, "error", "x"), CompileMessage(9, 4, "error", "y")))
+ELSEWHERE = NotCompared(
+    "the baseline was accepted on NVIDIA A100, this is NVIDIA H200; accept again here", "other device"
+)
+
+
+def on_host(**figures):
+    """A check without a GPU of a kernel that has a baseline."""
+    build = attrs.evolve(BUILD, **figures)
+    return report(build=build, verdict=ON_HOST, evidence=HOST_EVIDENCE, comparison=ELSEWHERE, baseline=baseline())
+
+
 WRONG = Wrong("z", 4096, "0", "1.5", "n=5000", 904, 5000)
 
 
@@ -56,6 +72,18 @@ WRONG = Wrong("z", 4096, "0", "1.5", "n=5000", 904, 5000)
         (report(timing=TIMING, comparison=Faster(1.42, 1.41, 1.43)), "12.3 us  1.42x faster  verified"),
         (report(timing=TIMING, comparison=Same(1.0, 0.99, 1.01)), "12.3 us  same  verified"),
         (report(timing=TIMING, comparison=Ambiguous("noisy")), "12.3 us  ambiguous  verified"),
+        (report(timing=TIMING, comparison=ELSEWHERE, baseline=baseline()), "12.3 us  other device  verified"),
+        (report(timing=TIMING, comparison=NotCompared("x", "other launch")), "12.3 us  other launch  verified"),
+        (on_host(registers=48, occupancy=0.75), "48 regs (+8)  occ 75%  verified on host"),
+        (on_host(registers=32), "32 regs (-8)  occ 100%  verified on host"),
+        (on_host(registers=168, occupancy=0.375), "168 regs (+128)  verified on host"),
+        (on_host(registers=48, spill_store_bytes=16), "48 regs  spills 16 B  verified on host"),
+        (on_host(registers=40), "40 regs  occ 100%  verified on host"),
+        (on_host(registers=48, compiler="nvcc 13.0"), "48 regs  occ 100%  verified on host"),
+        (
+            attrs.evolve(on_host(registers=48, spill_load_bytes=4), verdict=Unverified("being checked")),
+            "48 regs (+8)  spills 4 B  checking",
+        ),
         (report(verdict=ON_HOST), "40 regs  occ 100%  verified on host"),
         (report(verdict=Unverified("no reference", ("bounds",))), "40 regs  occ 100%  no reference"),
         (report(verdict=WRONG), "wrong: z[4096] is 0, expected 1.5"),
@@ -99,6 +127,117 @@ def test_the_hover_has_the_evidence():
         "1.410 to 1.430",
     ):
         assert words in table
+
+
+def rows_of(table):
+    """The two columns of the first table in a hover."""
+    lines = [line.strip("| ").split(" | ") for line in table.split("\n\n")[1].splitlines() if line.startswith("| ")]
+    return {cells[0]: cells[1] for cells in lines if len(cells) == 2}
+
+
+def test_the_hover_names_the_baseline_and_what_changed_since():
+    kept = baseline(build=attrs.evolve(BUILD, registers=32, occupancy=0.5, spill_load_bytes=8))
+    rows = rows_of(evidence_table(report(timing=TIMING, comparison=Slower(0.885, 0.88, 0.89), baseline=kept)))
+    assert rows["registers"] == "40, was 32"
+    assert rows["spills"] == "0 B stores, 0 B loads, was 8 B"
+    assert rows["occupancy"].endswith(", was 50%") and "was" not in rows["shared memory"]
+    assert rows["baseline"] == (
+        "accepted 2026-11-30 12:00 UTC on NVIDIA H200, driver 580, timed again beside this version now"
+    )
+    assert rows["against the baseline"] == "1.13x slower (ratio 0.880 to 0.890)"
+
+
+def test_the_hover_says_why_nothing_was_compared():
+    rows = rows_of(evidence_table(on_host(registers=48)))
+    assert rows["baseline"] == "accepted 2026-11-30 12:00 UTC on NVIDIA H200, driver 580"
+    assert rows["against the baseline"] == f"not compared: {ELSEWHERE.reason}"
+    assert rows["registers"] == "48, was 40"
+    first = report(baseline=baseline("first", evidence=HOST_EVIDENCE, verdict=ON_HOST, timing=NO_GPU))
+    assert rows_of(evidence_table(first))["baseline"] == "first verified version, 2026-11-30 12:00 UTC on host"
+    assert "baseline" not in rows_of(evidence_table(report(timing=TIMING)))
+
+
+def history(*times, **fields):
+    return [measurement(number, median_us=time, **fields) for number, time in enumerate(times)]
+
+
+def test_the_history_is_a_chart_and_a_line():
+    assert history_markdown((), None, svg=False) == "" == history_markdown((), baseline(), svg=True)
+    text = history_markdown(history(13.9, 11.9, 12.3), None, svg=False)
+    assert text == "█▁▂  12.3 us now, 11.9 us best, 3 checks since 2026-11-02"
+    assert history_markdown(history(12.3), None, svg=False).endswith(
+        "12.3 us now, 12.3 us best, 1 check since 2026-11-02"
+    )
+
+
+def test_the_history_ends_at_30():
+    line = history_markdown(history(1.0, *[12.0] * 35), None, svg=False)
+    assert line.endswith("12.0 us now, 12.0 us best, 30 checks since 2026-11-02") and line.startswith("▅" * 30 + " ")
+
+
+def test_only_what_has_one_scale_is_in_the_chart():
+    found = [
+        *history(1.0, device="NVIDIA A100"),
+        *history(2.0, launch_key="larger"),
+        *history(3.0, cold=False),
+        *history(12.0, 12.3),
+    ]
+    assert history_markdown(found, None, svg=False).endswith("12.3 us now, 12.0 us best, 3 checks since 2026-11-02")
+
+
+def test_a_newest_check_without_a_time_says_so():
+    wrong = [*history(12.0, 12.3), measurement(2, median_us=None, verdict="wrong", registers=255)]
+    assert "wrong now, 12.0 us best, 3 checks" in history_markdown(wrong, None, svg=False)
+    busy = [*history(12.0), measurement(1, median_us=None)]
+    assert "not timed now, 12.0 us best, 2 checks" in history_markdown(busy, None, svg=False)
+
+
+def test_without_any_time_the_chart_is_of_registers():
+    untimed = [measurement(n, median_us=None, device="host", registers=r) for n, r in enumerate((32, 40, 48))]
+    line = history_markdown(untimed, None, svg=False)
+    assert line == (
+        "▁▅█  48 regs now, 32 regs fewest, 3 checks since 2026-11-02; registers, because nothing was timed here"
+    )
+    elsewhere = attrs.evolve(untimed[0], arch="sm_80", registers=200)
+    assert history_markdown([elsewhere, *untimed], None, svg=False) == line
+
+
+def picture_of(markdown):
+    packed = re.match(r"!\[[\w ]+\]\(data:image/svg\+xml;base64,([\w+/=]+)\)\n\n", markdown)
+    assert packed is not None
+    return base64.b64decode(packed[1]).decode(), markdown[packed.end() :]
+
+
+def test_the_picture_of_the_history():
+    kept = baseline(timing=attrs.evolve(TIMING, median_us=13.0))
+    found = history(13.9, 12.3, launch_key=kept.launch_key)
+    picture, line = picture_of(history_markdown(found, kept, svg=True))
+    assert line == "12.3 us now, 12.3 us best, 2 checks since 2026-11-02; dashed: the baseline, 13.0 us"
+    assert "stroke-dasharray" in picture and "13.9 us" in picture and "12.3 us now" in picture
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        baseline(evidence=attrs.evolve(EVIDENCE, device="NVIDIA A100")),
+        baseline(spec=attrs.evolve(SPEC, block=("128", "1", "1"))),
+        baseline(timing=NO_GPU),
+        baseline(timing=attrs.evolve(TIMING, cold=False)),
+        None,
+    ],
+)
+def test_a_baseline_without_that_scale_is_not_drawn(kept):
+    found = history(13.9, 12.3, launch_key=baseline().launch_key)
+    picture, line = picture_of(history_markdown(found, kept, svg=True))
+    assert "dasharray" not in picture and "dashed" not in line
+
+
+def test_the_picture_of_registers_has_the_baselines():
+    untimed = [measurement(n, median_us=None, device="host", registers=r) for n, r in enumerate((48, 56))]
+    picture, line = picture_of(history_markdown(untimed, baseline(), svg=True))
+    assert line.endswith("dashed: the baseline, 40 regs") and "56 regs" in picture
+    other = baseline(evidence=attrs.evolve(EVIDENCE, toolkit="nvrtc 12.0"))
+    assert "dashed" not in history_markdown(untimed, other, svg=True)
 
 
 def candidate(label, **parts):
