@@ -1,0 +1,29 @@
+// Runs the suites named in DICE_TEST_SUITES inside the extension host, one test after another, and writes what each
+// one said to DICE_TEST_OUT.
+const fs = require("node:fs");
+const path = require("node:path");
+
+exports.run = async () => {
+  const results = [];
+  const save = () => fs.writeFileSync(process.env.DICE_TEST_OUT, JSON.stringify(results, null, 1));
+  save();
+  for (const suite of process.env.DICE_TEST_SUITES.split(",")) {
+    for (const [name, test] of Object.entries(require(path.join(__dirname, `${suite}.js`)))) {
+      const seen = {};
+      const began = Date.now();
+      const result = { suite, name, failure: "", seen };
+      try {
+        await test((key, value) => (seen[key] = value));
+      } catch (error) {
+        result.failure = String((error && error.stack) || error);
+      }
+      result.seconds = (Date.now() - began) / 1000;
+      results.push(result);
+      save();
+    }
+  }
+  const failed = results.filter((result) => result.failure);
+  if (failed.length) {
+    throw new Error(failed.map((result) => `${result.suite}: ${result.name}: ${result.failure}`).join("\n"));
+  }
+};
