@@ -204,7 +204,7 @@ def regression(report: KernelReport, regression_percent: float) -> str | None:
     if timed or launch_key(report.spec) != baseline.launch_key:
         return None
     worse = [str(change) for change in changes(baseline, report) if change.worse]
-    return f"{', '.join(worse)} in {since}; no time was compared" if worse else None
+    return f"{'; '.join(worse)} in {since}; no time was compared" if worse else None
 
 
 # The file that goes into a repository
@@ -239,18 +239,18 @@ def load(text: str) -> dict[str, dict[str, Baseline]]:
         )
     files = content.get("files")
     if version != VERSION or isinstance(version, bool) or not isinstance(files, dict):
-        raise BaselineError("the baselines are not complete: write the file again with dice-lsp")
+        raise BaselineError("the baselines are not complete: write the file again with --save-baseline")
     found: dict[str, dict[str, Baseline]] = {}
     for name, kernels in files.items():
         if not _is_relative(name) or not isinstance(kernels, dict):
-            raise BaselineError(f"the baselines of {name!r} cannot be read: write the file again with dice-lsp")
+            raise BaselineError(f"the baselines of {name!r} cannot be read: write the file again with --save-baseline")
         found[name] = {}
         for kernel, data in kernels.items():
             try:
                 found[name][kernel] = decode(data)
             except BaselineError as error:
                 raise BaselineError(
-                    f"the baseline of {kernel} in {name} cannot be read ({error}): write the file again with dice-lsp"
+                    f"the baseline of {kernel} in {name} cannot be read ({error}): write the file again with --save-baseline"
                 ) from error
     return found
 
@@ -318,13 +318,13 @@ def _json_of(text: str) -> Any:
         for number, line in enumerate(text.splitlines(), start=1):
             if line.startswith("<<<<<<< "):
                 raise BaselineError(
-                    f"the file of baselines has a merge conflict in line {number}: resolve it or write the file again"
+                    f"the file of baselines has a merge conflict in line {number}: resolve it, or write the file again with --save-baseline"
                 ) from error
         raise BaselineError(
-            f"the file of baselines is not JSON (line {error.lineno}): write it again with dice-lsp"
+            f"the file of baselines is not JSON (line {error.lineno}): write it again with --save-baseline"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise BaselineError("the file of baselines is not JSON: write it again with dice-lsp") from error
+        raise BaselineError("the file of baselines is not JSON: write it again with --save-baseline") from error
 
 
 def _is_relative(name: Any) -> bool:

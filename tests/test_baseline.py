@@ -232,7 +232,7 @@ SPILLING = attrs.evolve(BUILD, spill_store_bytes=8, spill_load_bytes=8, register
 
 def test_without_a_time_spills_and_occupancy_count():
     words = regression(report(build=SPILLING, verdict=ON_HOST, evidence=HOST_EVIDENCE, baseline=baseline()), 2.0)
-    assert words == "spills 16 B, was 0 B, occupancy 50%, was 100% in the baseline of 2026-11-30; no time was compared"
+    assert words == "spills 16 B, was 0 B; occupancy 50%, was 100% in the baseline of 2026-11-30; no time was compared"
     only_registers = report(build=attrs.evolve(BUILD, registers=48), baseline=baseline())
     assert regression(only_registers, 2.0) is None
 
