@@ -47,26 +47,45 @@ export class Fills {
 
   /** Runs the server's commands; a fill, wherever it was asked for, ends in the list. */
   readonly execute: Execute = async (command, given, next) => {
+    try {
+      return command === "dice.fill" ? await this.fill(command, given, next) : await next(command, given);
+    } catch (error) {
+      if (!(error instanceof vscode.CancellationError)) {
+        const told = error instanceof Error ? error.message : String(error);
+        void vscode.window
+          .showErrorMessage(`DICE: ${command} failed: ${told}; the log has the rest`, "Show Log")
+          .then((answer) => answer && vscode.commands.executeCommand("dice-lsp.showLog"));
+      }
+      return undefined;
+    }
+  };
+
+  private async fill(command: string, given: unknown[], next: Parameters<Execute>[2]): Promise<unknown> {
     const wanted = given[0] as FillArguments | undefined;
     const client = this.client();
-    if (command !== "dice.fill" || !wanted || !client) {
-      return (await next(command, given)) as unknown;
+    if (!wanted || !client) {
+      return next(command, given);
     }
     const uri = client.protocol2CodeConverter.asUri(wanted.uri);
     const document = vscode.workspace.textDocuments.find((item) => item.uri.toString() === uri.toString());
     if (!document) {
-      return (await next(command, given)) as unknown;
+      return next(command, given);
     }
     const run: Running = { document, version: document.version, number: undefined, opening: undefined };
     this.running.add(run);
     try {
       const result = (await next(command, given)) as FillResult | undefined;
+      if (result === undefined && !client.isRunning()) {
+        void vscode.window.showWarningMessage(
+          "DICE: the server ended while it was filling; fill again once it is ready",
+        );
+      }
       await this.onEnd(run, result);
       return result;
     } finally {
       this.running.delete(run);
     }
-  };
+  }
 
   /** The server's progress of a fill becomes a notification with a cancel button; other progress is left as it is. */
   readonly progress: HandleProgress = (token, params, next) => {

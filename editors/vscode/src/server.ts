@@ -9,6 +9,7 @@ import {
   type CloseHandlerResult,
   type ErrorHandler,
   type Middleware,
+  RevealOutputChannelOn,
   type StaticFeature,
   State,
 } from "vscode-languageclient/node";
@@ -19,6 +20,8 @@ import { traceChannel } from "./trace";
 
 /** Wishes for a restart within this time become one. */
 const COALESCE_MS = 1000;
+const LAST_WORD_MS = 200;
+const STOP_MS = 5000;
 const MAX_CRASHES = 4;
 const CRASH_WINDOW_MS = 3 * 60 * 1000;
 
@@ -52,6 +55,15 @@ class Experimental implements StaticFeature {
   clear(): void {}
 }
 
+/** The library stops a client whose start has failed, which then says that it cannot be stopped. */
+class Client extends LanguageClient {
+  override async stop(timeout?: number): Promise<void> {
+    if (this.isRunning()) {
+      await super.stop(timeout);
+    }
+  }
+}
+
 export class Server implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<ServerState>();
   readonly onDidChange = this.changed.event;
@@ -64,7 +76,8 @@ export class Server implements vscode.Disposable {
   private found: Program | undefined;
   private queue: Promise<void> = Promise.resolve();
   private restartWanted: { timer: NodeJS.Timeout; done: Promise<void>; fire: () => void } | undefined;
-  private lastWords: string[] = [];
+  /** The last line that the process wrote outside of its log: what Python says when it ends by an error. */
+  private lastWords = "";
 
   constructor(
     private readonly context: vscode.ExtensionContext,
@@ -106,6 +119,10 @@ export class Server implements vscode.Disposable {
     const elapsed = new Promise<void>((resolve) => (fire = resolve));
     const done = elapsed.then(() => {
       this.restartWanted = undefined;
+      if (this.live?.state === State.Starting) {
+        // A start that hangs would hold the turn for ever.
+        this.live.serverProcess?.kill("SIGKILL");
+      }
       return this.inTurn(async () => {
         await this.stopNow();
         await this.startNow();
@@ -131,6 +148,9 @@ export class Server implements vscode.Disposable {
   }
 
   private become(state: ServerState): void {
+    if (state.kind === "starting") {
+      this.lastWords = "";
+    }
     this.current = state;
     void vscode.commands.executeCommand("setContext", "dice-lsp.running", state.kind === "running");
     this.changed.fire(state);
@@ -150,13 +170,14 @@ export class Server implements vscode.Disposable {
     }
     this.found = program;
     this.log.info(`server: ${[program.command, ...program.arguments].join(" ")} (from ${program.origin})`);
-    this.lastWords = [];
     this.become({ kind: "starting" });
     const client = this.makeClient(program);
     this.live = client;
     try {
       await client.start();
     } catch (error) {
+      // What the process said last comes by another pipe than the news of its end.
+      await new Promise((resolve) => setTimeout(resolve, LAST_WORD_MS));
       if (this.live === client) {
         this.fail(`the server did not start: ${this.lastWord(error)}`);
       }
@@ -167,10 +188,13 @@ export class Server implements vscode.Disposable {
     const client = this.live;
     this.live = undefined;
     if (client) {
+      if (client.state === State.Starting) {
+        // It cannot be asked to end yet.
+        client.serverProcess?.kill("SIGKILL");
+      }
       try {
-        await client.dispose();
+        await client.dispose(STOP_MS);
       } catch (error) {
-        // It was not running, or did not answer in time and was killed: it is gone either way.
         this.log.info(`stop: ${String(error)}`);
       }
     }
@@ -178,7 +202,7 @@ export class Server implements vscode.Disposable {
   }
 
   private makeClient(program: Program): LanguageClient {
-    const client: LanguageClient = new LanguageClient(
+    const client: LanguageClient = new Client(
       "dice",
       "DICE",
       {
@@ -193,6 +217,8 @@ export class Server implements vscode.Disposable {
         diagnosticCollectionName: "dice",
         initializationOptions: () => chosenSettings(this.context),
         initializationFailedHandler: () => false,
+        // What fails is said by the part that asked, in one sentence; the rest is in the log.
+        revealOutputChannelOn: RevealOutputChannelOn.Never,
         middleware: this.middleware(),
         errorHandler: this.errorHandler(() => this.live === client),
         stdioOptions: {
@@ -243,7 +269,7 @@ export class Server implements vscode.Disposable {
           this.log.warn(`the server ended by itself; it is started again (${crashes.length} of ${MAX_CRASHES})`);
           return { action: CloseAction.Restart, handled: true };
         }
-        this.fail(`the server ended ${crashes.length} times in 3 minutes: ${this.lastWord("it said nothing")}`);
+        this.fail(`the server ended ${crashes.length} times in 3 minutes: ${this.lastWord()}`);
         return { action: CloseAction.DoNotRestart, handled: true };
       },
     };
@@ -264,9 +290,12 @@ export class Server implements vscode.Disposable {
     }
   }
 
-  private lastWord(otherwise: unknown): string {
-    const last = this.lastWords.at(-1);
-    return last ?? (otherwise instanceof Error ? otherwise.message : String(otherwise));
+  private lastWord(error?: unknown): string {
+    if (this.lastWords) {
+      return this.lastWords;
+    }
+    const told = error instanceof Error ? error.message : "";
+    return !told || /EPIPE|disposed|closed/.test(told) ? "its process ended and said nothing" : told;
   }
 
   /** The server's log lines keep their level. */
@@ -285,7 +314,7 @@ export class Server implements vscode.Disposable {
           this.log.warn(line);
         } else {
           this.log.error(line);
-          this.lastWords = [...this.lastWords.slice(-20), line.trim()];
+          this.lastWords = level ? this.lastWords : line.trim();
         }
       }
     });

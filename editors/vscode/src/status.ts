@@ -40,7 +40,7 @@ export class Status implements vscode.Disposable {
 
   private async ask(client: LanguageClient): Promise<void> {
     try {
-      this.take(await client.sendRequest<ServerStatus>("dice/status"));
+      this.take(await client.sendRequest<ServerStatus>("dice/status", {}));
     } catch {
       // A server older than this request still tells its state by notification.
     }
@@ -57,9 +57,9 @@ export class Status implements vscode.Disposable {
       case "stopped":
         return this.put("$(circle-slash) DICE: stopped", "The server is stopped");
       case "missing":
-        return this.put("$(warning) DICE: server not found", sentence(state.reason), "warning");
+        return this.put("$(warning) DICE: server not found", state.reason, "warning");
       case "failed":
-        return this.put("$(error) DICE: failed", sentence(state.reason), "error");
+        return this.put("$(error) DICE: failed", state.reason, "error");
       case "starting":
         return this.put("$(sync~spin) DICE: starting", "The server is starting");
       case "running":
@@ -104,8 +104,4 @@ function describe({ message, model, judge }: ServerStatus): string {
     lines.push(`Judge: ${parts.filter(Boolean).join(", ")}${judge.reason ? `: ${judge.reason}` : ""}`);
   }
   return lines.filter(Boolean).join("\n") || "The server runs";
-}
-
-function sentence(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
