@@ -1,0 +1,16 @@
+"""Sessions in a real VS Code 1.100.3, with the real server, checkpoint and compilers; what happens is in the suites."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.vscode.editor import ROOT, run_suites, workspace
+
+SAXPY = ROOT / "tests/data/saxpy.cu"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_hint_fill_list_diff_accept_undo(tmp_path: Path) -> None:
+    workspace(tmp_path, {"saxpy.cu": SAXPY})
+    seen = run_suites(tmp_path, ["session"])
+    assert len(seen.tests) == 5 and not seen.orphans
