@@ -146,9 +146,16 @@ class Results:
         texts = self._reports.get(uri, {}).get(kernel, {})
         return texts.get(key) if key is not None else next(reversed(texts.values()), None)
 
+    def change_reports(self, uri: str, kernel: str, change: Callable[[str, KernelReport], KernelReport | None]) -> None:
+        """Replace each report of a kernel by `change(key, report)`; None forgets it."""
+        texts = self._reports.get(uri, {}).get(kernel, {})
+        changed = {key: change(key, report) for key, report in texts.items()}
+        texts.clear()
+        texts.update((key, report) for key, report in changed.items() if report is not None)
+
     def reports(self, uri: str) -> Sequence[KernelReport]:
         """The last report of each kernel."""
-        return tuple(next(reversed(texts.values())) for texts in self._reports.get(uri, {}).values())
+        return tuple(next(reversed(texts.values())) for texts in self._reports.get(uri, {}).values() if texts)
 
     def put_fill(self, region: Region, report: FillReport, number: int | None = None) -> Fill:
         """Store a fill, or replace the one of that number while its candidates come in."""

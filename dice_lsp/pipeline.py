@@ -92,7 +92,12 @@ class EngineStatus:
 
 OnFillProgress = Callable[[FillProgress], None]
 OnReport = Callable[[KernelReport, bool], None]
+NOT_CHECKED = "not checked"
 NO_BASELINES: Mapping[str, Baseline] = MappingProxyType({})
+
+
+CHILD_SETTINGS = ("model", "model_device", "prompt_template", "backend", "device", "nvcc", "cxx")
+"""Settings that the children are started with; all others are taken anew for each fill and check."""
 
 
 class Engine:
@@ -406,6 +411,11 @@ def rank(report: CandidateReport) -> tuple[int, float, float]:
     return worth, speed, -report.candidate.logprob
 
 
+def is_left_out(report: KernelReport) -> bool:
+    """Whether a check did not come to this kernel, because its budget was used up."""
+    return isinstance(report.verdict, Unverified) and report.verdict.reason.startswith(NOT_CHECKED)
+
+
 class _Fill:
     """What is known while one fill runs."""
 
@@ -510,7 +520,7 @@ def _not_judged_yet(judged: Judged) -> Judged:
 
 def _out_of_budget(text: str, kernel: Kernel, known: Judged | None, budget_s: float) -> Judged:
     """What is said of a kernel that a check did not come to."""
-    reason = f"not checked: the budget of {budget_s:g} s is used up; check this kernel by itself"
+    reason = f"{NOT_CHECKED}: the budget of {budget_s:g} s is used up; check this kernel by itself"
     if known is None:
         key = kernel_slice_key(device_slice(text).text, kernel)
         evidence = Evidence("", key, "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))

@@ -9,16 +9,18 @@ from typing import NoReturn
 
 from dice_lsp.config import Settings
 from dice_lsp.pipeline import Engine
-from dice_lsp.server import commands, diagnostics, lifecycle, on_save
+from dice_lsp.server import baselines, commands, diagnostics, lifecycle, on_save, status
 from dice_lsp.server.session import DiceServer, EngineLike
 
 
 def build(settings: Settings | None = None, make_engine: Callable[[Settings], EngineLike] = Engine) -> DiceServer:
     """A server with every feature; some are registered only once the client has said what it can show."""
     server = DiceServer(settings or Settings(), make_engine)
+    status.register(server)
     lifecycle.register(server)
     on_save.register(server)
     commands.register(server)
+    baselines.register(server)
     diagnostics.register(server)
     return server
 

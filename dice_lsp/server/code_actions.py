@@ -10,9 +10,10 @@ from lsprotocol import types
 
 from dice_lsp.hint import candidate_title
 from dice_lsp.jobs import Fill
-from dice_lsp.pipeline import rank
+from dice_lsp.pipeline import is_left_out, rank
 from dice_lsp.records import CandidateReport, Kernel
 from dice_lsp.server import from_lsp, to_lsp
+from dice_lsp.server.baselines import can_accept
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
 from dice_lsp.server.session import DiceServer
@@ -34,6 +35,7 @@ def register(server: DiceServer) -> None:
         actions = [
             *_fill_actions(server, snapshot, params.range, start, end),
             *_candidate_actions(server, snapshot, start, end),
+            *_kernel_actions(server, snapshot, start, end),
             *_directive_actions(server, snapshot, start, end),
             *_directive_fixes(server, snapshot, start, end),
         ]
@@ -58,6 +60,7 @@ def _action(
     arguments: dict[str, Any],
     kind: types.CodeActionKind = types.CodeActionKind.RefactorRewrite,
     disabled: str | None = None,
+    by_model: bool = True,
 ) -> types.CodeAction:
     return types.CodeAction(
         title=title,
@@ -66,7 +69,7 @@ def _action(
         disabled=None if disabled is None else types.CodeActionDisabled(reason=disabled),
         data={"command": command, **arguments},
         tags=[types.CodeActionTag.LlmGenerated]
-        if server.client.llm_tag and kind is types.CodeActionKind.RefactorRewrite
+        if server.client.llm_tag and by_model and kind is types.CodeActionKind.RefactorRewrite
         else None,
     )
 
@@ -93,23 +96,42 @@ def _candidate_actions(server: DiceServer, snapshot: Snapshot, start: int, end: 
     for fill, place in on_offer(server, snapshot.document):
         kernel = snapshot.kernel_at(place.start, place.end)
         if _touches(start, end, place.start, place.end) or _in_kernel(kernel, start, end):
-            actions += [
-                action
-                for item in fill.report.candidates
-                if (action := _candidate_action(server, fill, item)) is not None
-            ]
+            actions += [action for item in fill.report.candidates for action in _candidate_action(server, fill, item)]
     return actions
 
 
-def _candidate_action(server: DiceServer, fill: Fill, item: CandidateReport) -> types.CodeAction | None:
+def _candidate_action(server: DiceServer, fill: Fill, item: CandidateReport) -> list[types.CodeAction]:
     title = f"DICE: apply {candidate_title(item)}"
     arguments = {"fill": fill.number, "candidate": item.label, "key": to_lsp.candidate_key(item)}
     if rank(item)[0] < 3:
-        return _action(server, title, "dice.apply", arguments)
+        actions = [_action(server, title, "dice.apply", arguments)]
+        if server.client.dice_preview and server.client.change_annotations:
+            actions.append(_action(server, f"{title} (preview)", "dice.apply", {**arguments, "preview": True}))
+        return actions
     # A refused candidate is no offer; where the client can show why it was refused, it does.
     if server.client.disabled_actions:
-        return _action(server, title, "dice.apply", arguments, disabled=candidate_title(item))
-    return None
+        return [_action(server, title, "dice.apply", arguments, disabled=candidate_title(item))]
+    return []
+
+
+def _kernel_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
+    """About the kernel's baseline, and to check a kernel that a check did not come to."""
+    kernel = snapshot.kernel_at(start, end)
+    if kernel is None:
+        return []
+    actions = []
+    named = {"uri": snapshot.document.uri, "kernel": kernel.id}
+    found = server.report(snapshot, kernel.id)
+    if found is not None and not found[1] and is_left_out(found[0]):
+        actions.append(_action(server, "DICE: check this kernel", "dice.check", named, types.CodeActionKind.QuickFix))
+    if can_accept(server, snapshot, kernel):
+        title = "DICE: accept as baseline"
+        actions.append(_action(server, title, "dice.acceptBaseline", named, by_model=False))
+    known = server.ledger.known(snapshot.document.uri, kernel.id).baseline
+    if known is not None and known.origin == "accepted":
+        title = "DICE: forget the baseline"
+        actions.append(_action(server, title, "dice.forgetBaseline", named, by_model=False))
+    return actions
 
 
 def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:

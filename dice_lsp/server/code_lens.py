@@ -15,7 +15,7 @@ def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
     async def code_lens(params: types.CodeLensParams) -> list[types.CodeLens]:
         snapshot = await server.current_snapshot(params.text_document.uri, PATIENCE_S)
-        if snapshot is None or not server.settings.code_lens:
+        if snapshot is None or not server.settings_of(snapshot.document.uri).code_lens:
             return []
         return [lens for kernel in snapshot.model.kernels for lens in _lenses(server, snapshot, kernel)]
 

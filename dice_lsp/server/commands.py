@@ -8,8 +8,6 @@ import asyncio
 import logging
 from typing import Any
 
-import attrs
-from attrs import frozen
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
 
@@ -19,6 +17,15 @@ from dice_lsp.pipeline import FillProgress
 from dice_lsp.process import ChildDied, ChildError
 from dice_lsp.records import CandidateReport, Document, FillReport, KernelReport, Region
 from dice_lsp.server import fills, from_lsp, to_lsp
+from dice_lsp.server.arguments import (
+    CandidateArguments,
+    CandidatesParams,
+    CandidatesRequest,
+    DiscardArguments,
+    FillArguments,
+    KernelArguments,
+    required,
+)
 from dice_lsp.server.directive_line import directive_line
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.on_save import start_check
@@ -30,99 +37,43 @@ from dice_lsp.source.selection import body_region, region, relocate
 
 log = logging.getLogger(__name__)
 MAX_CANDIDATES = 64
-
-
-@frozen
-class FillArguments:
-    """A range of one version of a document, or a kernel whose body is meant."""
-
-    uri: str
-    version: int | None = None
-    range: types.Range | None = None
-    kernel: str | None = None
-    candidates: int | None = None
-
-
-@frozen
-class CandidateArguments:
-    """A candidate by its key, or by the label that it has now."""
-
-    fill: int
-    candidate: str
-    key: str | None = None
-
-
-@frozen
-class DiscardArguments:
-    """One fill, or every fill of a document."""
-
-    fill: int | None = None
-    uri: str | None = None
-
-
-@frozen
-class KernelArguments:
-    """One kernel of a document, or all of them."""
-
-    uri: str
-    kernel: str | None = None
-
-
-@frozen
-class CandidatesParams:
-    """Parameters of the request `dice/candidates`: one fill, or every fill on offer in a document."""
-
-    fill: int | None = None
-    uri: str | None = None
-
-
-@frozen
-class CandidatesRequest:
-    id: int | str
-    params: CandidatesParams
-    method: str = "dice/candidates"
-    jsonrpc: str = "2.0"
+PREVIEW_PATIENCE_S = 1.0
+"""A change that a user has confirmed in a preview is made before the client answers, so that it has mostly come by then."""
 
 
 def register(server: DiceServer) -> None:
     @server.command("dice.fill")
     async def fill(ls: DiceServer, arguments: FillArguments | None = None) -> dict[str, Any]:
-        return await _fill(ls, _given(arguments, "dice.fill"))
+        return await _fill(ls, required(arguments, "dice.fill"))
 
     @server.command("dice.apply")
     async def apply(ls: DiceServer, arguments: CandidateArguments | None = None) -> dict[str, Any]:
-        return await _apply(ls, _given(arguments, "dice.apply"))
+        return await _apply(ls, required(arguments, "dice.apply"))
 
     @server.command("dice.discard")
     async def discard(ls: DiceServer, arguments: DiscardArguments | None = None) -> dict[str, Any]:
-        return _discard(ls, _given(arguments, "dice.discard"))
+        return _discard(ls, required(arguments, "dice.discard"))
 
     @server.command("dice.check")
     async def check(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
-        return await _check(ls, _given(arguments, "dice.check"))
+        return await _check(ls, required(arguments, "dice.check"))
 
     @server.command("dice.cancel")
     async def cancel(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
-        given = _given(arguments, "dice.cancel")
+        given = required(arguments, "dice.cancel")
         if given.kernel is not None:
             return {"cancelled": ls.cancel_at(f"fill {given.uri} {given.kernel}")}
         return {"cancelled": ls.jobs.cancel(f"fill {given.uri} ") + ls.cancel_at(f"check {given.uri}")}
 
     @server.command("dice.writeDirective")
     async def write_directive(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
-        return await _write_directive(ls, _given(arguments, "dice.writeDirective"))
+        return await _write_directive(ls, required(arguments, "dice.writeDirective"))
 
     server.protocol.request_types["dice/candidates"] = CandidatesRequest
 
     @server.feature("dice/candidates")
     async def candidates(params: CandidatesParams) -> list[dict[str, Any]]:
         return await _candidates(server, params)
-
-
-def _given(arguments: Any, command: str) -> Any:
-    if arguments is None:
-        raise JsonRpcInvalidParams(f"{command} needs one argument, an object; see docs/protocol.md")
-    return arguments
 
 
 # Fill
@@ -204,7 +155,13 @@ async def _run_fill(
             server.tell("dice/candidate", to_lsp.fill_report(number, progress.report) | {"uri": target.document.uri})
 
     try:
-        report = await server.engine.fill(target, path, candidates=candidates, on_progress=on_progress)
+        report = await server.engine.fill(
+            target,
+            path,
+            candidates=candidates,
+            settings=server.settings_of(target.document.uri),
+            on_progress=on_progress,
+        )
     except (ChildDied, ChildError, TimeoutError) as error:
         kept = server.results.fill(number)
         reason = f"the fill was not finished: {error}; try again"
@@ -265,13 +222,20 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
         return _not_applied(server, "the text that was filled has changed; undo that or fill again")
     text = to_lsp.like_document(candidate.candidate.text, document.text)
     label = f"DICE candidate {candidate.label}"
-    refused = await _edit(server, document, place.start, place.end, text, label)
-    if refused is not None:
-        return _not_applied(server, refused)
+    if given.preview:
+        if not server.client.change_annotations:
+            return _not_applied(server, "this editor has no preview of a server's edits; apply it without one")
+        refused = await _edit(server, document, place.start, place.end, text, label, candidate_title(candidate))
+        if refused is not None:
+            # The user has said no, or has seen in the preview what became of it.
+            return {"applied": False, "reason": refused}
+    else:
+        refused = await _edit(server, document, place.start, place.end, text, label)
+        if refused is not None:
+            return _not_applied(server, refused)
     present = server.documents.present(fill.uri)
     if present is not None:
-        start, end = place.start, place.start + len(text)
-        server.taken[fill.number] = attrs.evolve(fill.region, document=present, start=start, end=end)
+        fills.take(server, fill, present, place.start, place.start + len(text))
         if fill.region.kernel is not None:
             server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after apply")
     server.refresh()
@@ -289,32 +253,43 @@ def _not_applied(server: DiceServer, reason: str) -> dict[str, Any]:
     return {"applied": False, "reason": reason}
 
 
-async def _edit(server: DiceServer, document: Document, start: int, end: int, text: str, label: str) -> str | None:
-    """Replace `start:end` of exactly `document` in the client. Returns None once its text is what was meant, else why not."""
+async def _edit(
+    server: DiceServer, document: Document, start: int, end: int, text: str, label: str, asking: str | None = None
+) -> str | None:
+    """Replace `start:end` of exactly `document` in the client. Returns None once its text is what was meant, else why not.
+
+    With `asking` the client shows the edit under these words and makes it only when the user agrees.
+    """
     if not server.client.apply_edit:
         return "this editor does not take edits from a server (workspace/applyEdit)"
     index = await server.documents.in_thread(LineIndex, document.text)
-    edit = to_lsp.versioned_edit(document.uri, document.version, index, start, end, text, server.encoding)
+    edit = to_lsp.versioned_edit(document.uri, document.version, index, start, end, text, server.encoding, asking)
     meant = document.text[:start] + text + document.text[end:]
     try:
         answer = await asyncio.wait_for(
-            server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label)), CLIENT_PATIENCE_S
+            server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label)),
+            None if asking else CLIENT_PATIENCE_S,
         )
     except Exception as error:
         return f"the editor did not take the edit: {error}"
     if not answer.applied:
+        if asking:
+            return answer.failure_reason or "it was not confirmed in the preview"
         return answer.failure_reason or "the editor refused the edit because the text has changed; try again"
-    present = await _after(server, document)
+    present = await _after(server, document, PREVIEW_PATIENCE_S if asking else CLIENT_PATIENCE_S)
     if present is None:
         return "the file was closed"
+    if asking and present.version == document.version:
+        # An entry that is not ticked is no refusal to VS Code: it says that the edit was applied, and changes nothing.
+        return "it was not confirmed in the preview"
     if to_lsp.same_text(present.text, meant):
         return None
     return "the text changed at the same moment; look at it and try again"
 
 
-async def _after(server: DiceServer, document: Document) -> Document | None:
+async def _after(server: DiceServer, document: Document, patience_s: float) -> Document | None:
     """The text once the client has told of a version after `document`; after a while, the text as it is."""
-    deadline = asyncio.get_running_loop().time() + CLIENT_PATIENCE_S
+    deadline = asyncio.get_running_loop().time() + patience_s
     while (present := server.documents.present(document.uri)) is not None:
         if present.version != document.version or asyncio.get_running_loop().time() > deadline:
             return present
@@ -331,16 +306,6 @@ def _discard(server: DiceServer, given: DiscardArguments) -> dict[str, Any]:
     return {"discarded": dropped}
 
 
-async def _offers(server: DiceServer, document: Document) -> tuple[list[tuple[Fill, fills.Place]], LineIndex]:
-    """The fills on offer in a text and its lines; beside the loop if the text has not been read yet."""
-    snapshot = server.documents.last(document.uri)
-    if snapshot is not None and snapshot.document is document:
-        return fills.on_offer(server, document), snapshot.index
-    known = server.results.fills(document.uri)
-    offers = await server.documents.in_thread(fills.placed, server, document, known)
-    return offers, await server.documents.in_thread(LineIndex, document.text)
-
-
 async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict[str, Any]]:
     """Every fill on offer with its place in the present text, what stands there, and the candidates' texts."""
     found = []
@@ -349,7 +314,7 @@ async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict
         document = server.documents.present(uri)
         if document is None:
             continue
-        offers, index = await _offers(server, document)
+        offers, index = await fills.offers(server, document)
         for fill, place in offers:
             if params.fill is not None and fill.number != params.fill:
                 continue

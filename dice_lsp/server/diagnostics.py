@@ -1,14 +1,17 @@
-"""Our diagnostics, and no others: directives that cannot be read, and the errors of our own compiles.
+"""Our diagnostics, and no others: unreadable directives, errors of our own compiles, kernels that are wrong or slower.
 
-C++ diagnostics are clangd's business. An error of a compile is shown only while its kernel's text is the one that was
-compiled; where lines above have moved it moves along, found by the text of its line.
+C++ diagnostics are clangd's business. All of ours hold for the present text only: what is said of a kernel goes with
+the text that was checked, and an error of a compile moves along with its line, found by the text of that line.
 """
 
+import re
 from collections.abc import Sequence
 
 from lsprotocol import types
 
-from dice_lsp.records import CompileFailed, KernelReport
+from dice_lsp.baseline import regression
+from dice_lsp.hint import refusal
+from dice_lsp.records import Cheating, CompileFailed, Kernel, KernelReport, Unsafe, Wrong
 from dice_lsp.server import to_lsp
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.session import DiceServer
@@ -46,7 +49,11 @@ def publish(server: DiceServer, uri: str) -> None:
     snapshot = server.documents.last(uri)
     if snapshot is None or not server.documents.is_current(snapshot):
         return
-    diagnostics = (*_directive_problems(server, snapshot), *_compile_errors(server, snapshot))
+    diagnostics = (
+        *_directive_problems(server, snapshot),
+        *_compile_errors(server, snapshot),
+        *_judgements(server, snapshot),
+    )
     if diagnostics == server.published.get(uri, ()):
         return
     server.published[uri] = diagnostics
@@ -95,6 +102,42 @@ def _compile_errors(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Di
                 ),
             )
     return [found[place] for place in sorted(found)]
+
+
+def _judgements(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Diagnostic]:
+    """Kernels that are known to be wrong, and those that are worse than their baseline."""
+    uri, found = snapshot.document.uri, []
+    percent = server.settings_of(uri).regression_percent
+    for kernel in snapshot.model.kernels:
+        report = server.results.report(uri, kernel.id, snapshot.keys[kernel.id])
+        if report is None:
+            continue
+        worse = regression(report, percent)
+        verdict = report.verdict
+        if isinstance(verdict, (Wrong, Unsafe, Cheating)):
+            message, code, severity = worse or refusal(verdict), "wrong", types.DiagnosticSeverity.Error
+        elif worse is not None:
+            message, code, severity = worse, "regression", types.DiagnosticSeverity.Warning
+        else:
+            continue
+        start, end = _name(snapshot, kernel)
+        found.append(
+            types.Diagnostic(
+                range=to_lsp.range_of(snapshot.index, start, end, server.encoding),
+                message=message,
+                severity=severity,
+                source=SOURCE,
+                code=code,
+            )
+        )
+    return found
+
+
+def _name(snapshot: Snapshot, kernel: Kernel) -> tuple[int, int]:
+    """Where the kernel's name stands: on its line, before the parameters."""
+    text, line = snapshot.document.text, snapshot.index.line_start(kernel.line)
+    match = re.compile(rf"\b{re.escape(kernel.name)}\b").search(text, line, snapshot.index.line_end(kernel.line))
+    return match.span() if match else (line, snapshot.index.line_end(kernel.line))
 
 
 def _find_line(snapshot: Snapshot, expected: int, text: str | None) -> int | None:

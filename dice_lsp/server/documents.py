@@ -68,10 +68,10 @@ class _Entry:
 
 
 class Documents:
-    """`on_snapshot(old, new)` is called on the loop each time a text has been read."""
+    """`on_snapshot(old, new)` is called on the loop each time a text has been read; `settings(uri)` are a document's."""
 
     def __init__(
-        self, on_snapshot: Callable[[Snapshot | None, Snapshot], None], settings: Callable[[], Settings]
+        self, on_snapshot: Callable[[Snapshot | None, Snapshot], None], settings: Callable[[str], Settings]
     ) -> None:
         self._entries: dict[str, _Entry] = {}
         self._on_snapshot = on_snapshot
@@ -164,7 +164,7 @@ class Documents:
             while self._entries.get(entry.document.uri) is entry:
                 document, entry.again = entry.document, False
                 path = from_lsp.path_of(document.uri)
-                snapshot = await self.in_thread(self._take, document, path, self._settings())
+                snapshot = await self.in_thread(self._take, document, path, self._settings(document.uri))
                 if self._entries.get(document.uri) is not entry:
                     return
                 old, entry.snapshot = entry.snapshot, snapshot

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import attrs
 from attrs import frozen
 
 from dice_lsp.jobs import Fill
 from dice_lsp.records import Document
 from dice_lsp.server.session import DiceServer
+from dice_lsp.source.positions import LineIndex
 from dice_lsp.source.selection import relocate
 
 
@@ -47,6 +49,21 @@ def placed(server: DiceServer, document: Document, fills: Sequence[Fill]) -> lis
     return [(fill, place) for fill, place in places if place is not None]
 
 
+async def offers(server: DiceServer, document: Document) -> tuple[list[tuple[Fill, Place]], LineIndex]:
+    """The fills on offer in a text and its lines; beside the loop if the text has not been read yet."""
+    snapshot = server.documents.last(document.uri)
+    if snapshot is not None and snapshot.document is document:
+        return on_offer(server, document), snapshot.index
+    known = server.results.fills(document.uri)
+    offers = await server.documents.in_thread(placed, server, document, known)
+    return offers, await server.documents.in_thread(LineIndex, document.text)
+
+
+def take(server: DiceServer, fill: Fill, document: Document, start: int, end: int) -> None:
+    """Note that a candidate of this fill stands at `start:end` of the document."""
+    server.taken[fill.number] = attrs.evolve(fill.region, document=document, start=start, end=end)
+
+
 def drop_older(server: DiceServer, number: int) -> None:
     """Forget the older fills of the same place: the newest candidates are the ones that were asked for."""
     newest = server.results.fill(number)
@@ -63,4 +80,5 @@ def drop_older(server: DiceServer, number: int) -> None:
 def drop(server: DiceServer, number: int) -> bool:
     """Forget a fill's candidates."""
     server.taken.pop(number, None)
+    server.ghosts.pop(number, None)
     return server.results.drop_fill(number)

@@ -17,6 +17,11 @@ def span(index: LineIndex, given: types.Range, encoding: Encoding) -> tuple[int,
     return min(start, end), max(start, end)
 
 
+def file_path(uri: str) -> str | None:
+    """The path behind a URI that names a file, else None."""
+    return to_fs_path(uri) if uri.startswith("file:") else None
+
+
 def path_of(uri: str) -> str:
     """The file behind a URI; for a document that is no file, a name in the present folder, where includes are looked up."""
     return to_fs_path(uri) or "untitled.cu"

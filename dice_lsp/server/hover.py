@@ -3,7 +3,7 @@
 import attrs
 from lsprotocol import types
 
-from dice_lsp.hint import evidence_table, fill_table, kernel_hint
+from dice_lsp.hint import evidence_table, fill_table, history_markdown, kernel_hint
 from dice_lsp.server import from_lsp, to_lsp
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
@@ -44,6 +44,10 @@ def _kernel_text(server: DiceServer, snapshot: Snapshot, at: int) -> tuple[str, 
         report, stale = found
         report = attrs.evolve(report, line=kernel.line)
         text = kernel_hint(report, stale=True).tooltip if stale else evidence_table(report)
+    known = server.ledger.known(snapshot.document.uri, kernel.id)
+    picture = server.client.dice_svg and server.client.markdown_hover
+    if history := history_markdown(known.measurements, known.baseline, picture):
+        text += f"\n\n{history}"
     return text, kernel.start, kernel.body_start
 
 

@@ -18,7 +18,7 @@ def register(server: DiceServer) -> None:
     async def inlay_hint(params: types.InlayHintParams) -> list[types.InlayHint]:
         uri = params.text_document.uri
         snapshot = await server.current_snapshot(uri, PATIENCE_S)
-        if snapshot is None or not server.settings.inlay_hints:
+        if snapshot is None or not server.settings_of(uri).inlay_hints:
             return []
         first, last = params.range.start.line, params.range.end.line
         hints = [*(kernel_state(server, snapshot, kernel) for kernel in snapshot.model.kernels)]

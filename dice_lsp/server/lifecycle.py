@@ -7,9 +7,11 @@ import os
 from typing import Any
 
 from lsprotocol import types
+from pygls.uris import from_fs_path
 
 from dice_lsp.config import Settings, resolve
-from dice_lsp.server import code_actions, code_lens, diagnostics, hover, inlay_hints, watch
+from dice_lsp.pipeline import CHILD_SETTINGS
+from dice_lsp.server import code_actions, code_lens, diagnostics, hover, inlay_hints, inline_completion, watch
 from dice_lsp.server.fills import drop
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.session import CLIENT_PATIENCE_S, ClientSupport, DiceServer
@@ -36,11 +38,17 @@ def register(server: DiceServer) -> None:
             inlay_hints.register(server)
         if server.client.code_lenses:
             code_lens.register(server)
+        if server.client.inline_completion:
+            inline_completion.register(server)
+        named = [folder.uri for folder in params.workspace_folders or ()]
+        server.folders.set(named or [uri for uri in (params.root_uri,) if uri])
         if params.process_id is not None:
             _watch_parent(server, params.process_id)
 
     @server.feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
+        server.initialized = True
+        server.tell_status()
         server.complain(server.complaints_waiting)
         if server.client.configuration_registration:
             registration = types.Registration(
@@ -54,6 +62,7 @@ def register(server: DiceServer) -> None:
         await pull()
         server.ready.set()
         await server.engine.start()
+        server.tell_status()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     async def did_change_configuration(params: types.DidChangeConfigurationParams) -> None:
@@ -62,33 +71,59 @@ def register(server: DiceServer) -> None:
             return
         sent = params.settings.get("dice") if isinstance(params.settings, dict) else None
         apply_options(sent)
+        await read_folders()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
+    async def did_change_workspace_folders(params: types.DidChangeWorkspaceFoldersParams) -> None:
+        server.folders.set([folder.uri for folder in server.workspace.folders.values()])
+        await pull()
 
     async def pull() -> None:
-        """Ask the client for its `dice` section; what it does not set stays as the initialization options have it."""
-        if not server.client.configuration:
-            return
-        item = types.ConfigurationItem(section="dice")
-        try:
-            answer = await asyncio.wait_for(
-                server.workspace_configuration_async(types.ConfigurationParams([item])), CLIENT_PATIENCE_S
-            )
-        except Exception as error:
-            log.info("the client has no configuration: %r", error)
-            return
-        apply_options(answer[0] if answer else None)
+        """Ask the client for its `dice` section, and for that of each folder; then read what each folder itself says.
+
+        What the client does not set stays as the initialization options have it.
+        """
+        if server.client.configuration:
+            folders = server.folders.paths
+            items = [types.ConfigurationItem(section="dice")]
+            items += [types.ConfigurationItem(scope_uri=from_fs_path(path), section="dice") for path in folders]
+            try:
+                answer = await asyncio.wait_for(
+                    server.workspace_configuration_async(types.ConfigurationParams(items)), CLIENT_PATIENCE_S
+                )
+            except Exception as error:
+                log.info("the client has no configuration: %r", error)
+            else:
+                apply_options(answer[0] if answer else None)
+                apply_folders(dict(zip(folders, (answer or ())[1:], strict=False)))
+        await read_folders()
 
     def apply_options(sent: Any) -> None:
         settings, complaints = _resolved(sent, from_options)
         server.complain(complaints)
         _take(settings)
 
+    def apply_folders(sent: dict[str, Any]) -> None:
+        found = {}
+        for path, options in sent.items():
+            if _plain(options) is not None:
+                found[path], complaints = _resolved(options, server.settings)
+                server.complain(complaints)
+        server.folders.take_from_client(found)
+
+    async def read_folders() -> None:
+        for path in server.folders.paths:
+            await server.read_folder(path)
+
     def _take(settings: Settings) -> None:
-        if settings == server.settings:
+        before, server.settings = server.settings, settings
+        if settings == before:
             return
-        server.settings = settings
-        old, server.engine = server.engine, server.make_engine(settings)
-        with contextlib.suppress(RuntimeError):  # no loop yet: nothing was started either
-            server.spawn(old.close(), "close the engine of the old settings")
+        if any(getattr(before, name) != getattr(settings, name) for name in CHILD_SETTINGS):
+            old, server.engine = server.engine, server.new_engine()
+            with contextlib.suppress(RuntimeError):  # no loop yet: nothing was started either
+                server.spawn(old.close(), "close the engine of the old settings")
+            server.tell_status()
         for uri in server.documents.uris():
             server.documents.read_again(uri)
         server.refresh()
@@ -98,7 +133,8 @@ def register(server: DiceServer) -> None:
         given = params.text_document
         server.documents.put(given.uri, given.version, given.text)
         await server.ready.wait()
-        if server.settings.check_on_open:
+        await server.read_folder_settings(given.uri)
+        if server.settings_of(given.uri).check_on_open:
             await start_check(server, given.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
@@ -116,6 +152,7 @@ def register(server: DiceServer) -> None:
             drop(server, fill.number)
         server.results.forget(uri)
         diagnostics.forget(server, uri)
+        server.ledger.close_document(uri)
         header_watch.follow(uri, None)
 
     @server.feature(types.SHUTDOWN)
@@ -128,6 +165,7 @@ def register(server: DiceServer) -> None:
         server.closing = True
         header_watch.close()
         await asyncio.gather(server.jobs.close(), server.engine.close(), return_exceptions=True)
+        await server.ledger.close()
 
     server.on_stop = close
 

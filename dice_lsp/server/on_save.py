@@ -1,7 +1,7 @@
 """Checks: what a file's kernels are worth, on save, on open, after a fill was accepted, and when asked for.
 
 Only kernels whose text has no report yet are checked, so saving an unchanged file costs nothing. A new check of a
-document takes over what the one before it had still to do.
+document takes over what the one before it had still to do. Nothing is edited.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ import attrs
 from lsprotocol import types
 
 from dice_lsp.jobs import Job
+from dice_lsp.pipeline import is_left_out
 from dice_lsp.process import ChildDied, ChildError
 from dice_lsp.records import KernelReport, NotCompiled
-from dice_lsp.server import diagnostics
+from dice_lsp.server import baselines, diagnostics, from_lsp
 from dice_lsp.server.session import DiceServer, Pending
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,11 @@ MAX_KERNELS_UNASKED = 64
 def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE, types.SaveOptions(include_text=False))
     async def did_save(params: types.DidSaveTextDocumentParams) -> None:
-        if server.settings.check_on_save:
-            await start_check(server, params.text_document.uri)
+        uri = params.text_document.uri
+        await server.read_folder_settings(uri)
+        _read_includers(server, uri)
+        if server.settings_of(uri).check_on_save:
+            await start_check(server, uri)
 
 
 async def start_check(
@@ -55,7 +59,10 @@ async def start_check(
     server.checking[uri] = pending
     server.refresh()
     server.tell_status()
-    job = server.jobs.start(f"check {uri}", lambda: _check(server, uri, pending), queue="judge")
+    budget_s = None if asked else server.settings_of(uri).check_budget_s
+    # A queue of its own: the compile, whose figures come first, must not wait until another document is verified.
+    place = f"check {uri}"
+    job = server.jobs.start(place, lambda: _check(server, uri, pending, budget_s), queue=place)
 
     def ended(_: object) -> None:
         if server.checking.get(uri) is pending:
@@ -69,10 +76,26 @@ async def start_check(
 
 def _is_open(report: KernelReport | None) -> bool:
     """Whether a kernel is still to be checked. A report without a device is of a worker that died: that says nothing."""
-    return report is None or isinstance(report.build, NotCompiled) or not report.evidence.device
+    if report is None or isinstance(report.build, NotCompiled) or not report.evidence.device:
+        return True
+    return is_left_out(report)
 
 
-async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> tuple[KernelReport, ...]:
+def _read_includers(server: DiceServer, uri: str) -> None:
+    """Look again at what the open documents include, if the file that was saved is among it.
+
+    The folders of headers are watched, but not every file system tells of changes.
+    """
+    saved = from_lsp.file_path(uri)
+    for other in server.documents.uris():
+        snapshot = server.documents.last(other)
+        if snapshot is not None and saved in snapshot.headers.paths | snapshot.headers.missing:
+            server.documents.read_again(other)
+
+
+async def _check(
+    server: DiceServer, uri: str, pending: dict[str, Pending], budget_s: float | None
+) -> tuple[KernelReport, ...]:
     snapshot = await server.documents.exact(uri)
     if snapshot is None:
         return ()
@@ -84,12 +107,24 @@ async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> t
             server.results.put_report(uri, report, snapshot.keys.get(report.name))
             diagnostics.remember(server, snapshot, report)
             diagnostics.publish(server, uri)
+            server.spawn(baselines.record(server, snapshot, report), f"record {report.name}")
+            server.tell_status()
         elif report.name in pending:
             pending[report.name] = attrs.evolve(pending[report.name], early=report)
         server.refresh()
 
+    names = tuple(pending)
+    await server.ledger.load(uri, names)
     try:
-        return await server.engine.check(snapshot.document, snapshot.path, kernels=tuple(pending), on_report=on_report)
+        return await server.engine.check(
+            snapshot.document,
+            snapshot.path,
+            kernels=names,
+            baselines=server.ledger.baselines(uri),
+            budget_s=budget_s,
+            settings=server.settings_of(uri),
+            on_report=on_report,
+        )
     except asyncio.CancelledError:
         raise
     except (ChildDied, ChildError, TimeoutError) as error:

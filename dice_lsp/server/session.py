@@ -12,9 +12,11 @@ from pygls.exceptions import JsonRpcContentModified
 from dice_lsp import __version__
 from dice_lsp.config import Settings
 from dice_lsp.jobs import Jobs, Results
-from dice_lsp.pipeline import Engine, OnFillProgress, OnReport
-from dice_lsp.records import Document, FillReport, KernelReport, Region
+from dice_lsp.pipeline import Engine, EngineStatus, OnFillProgress, OnReport
+from dice_lsp.records import Baseline, Compiled, Document, FillReport, KernelReport, Region
 from dice_lsp.server.documents import Documents, Snapshot
+from dice_lsp.server.folders import Folders
+from dice_lsp.server.ledger import Ledger
 from dice_lsp.server.patched_pygls import Server
 from dice_lsp.source.positions import Encoding
 
@@ -40,8 +42,14 @@ class ClientSupport:
     llm_tag: bool = False
     disabled_actions: bool = False
     markdown_hover: bool = False
+    inline_completion: bool = False
+    change_annotations: bool = False
     dice_notifications: bool = False
     """`experimental: {dice: true}`: the client has handlers for `dice/status` and `dice/candidate`."""
+    dice_svg: bool = False
+    """Its hovers show an SVG that stands in a `data:` address."""
+    dice_preview: bool = False
+    """It has a view in which the user looks at an edit before it is made."""
 
     @classmethod
     def of(cls, capabilities: types.ClientCapabilities) -> "ClientSupport":
@@ -51,8 +59,12 @@ class ClientSupport:
         action = text.code_action or types.CodeActionClientCapabilities()
         hover_formats = (text.hover.content_format if text.hover else None) or ()
         changed = workspace.did_change_configuration
-        experimental = capabilities.experimental
-        dice = experimental.get("dice") if isinstance(experimental, dict) else getattr(experimental, "dice", None)
+        annotations = workspace.workspace_edit and workspace.workspace_edit.change_annotation_support
+
+        def experimental(name: str) -> bool:
+            given = capabilities.experimental
+            return (given.get(name) if isinstance(given, dict) else getattr(given, name, None)) is True
+
         return cls(
             apply_edit=bool(workspace.apply_edit),
             work_done_progress=bool(window.work_done_progress),
@@ -65,7 +77,11 @@ class ClientSupport:
             llm_tag=bool(action.tag_support and types.CodeActionTag.LlmGenerated in action.tag_support.value_set),
             disabled_actions=bool(action.disabled_support),
             markdown_hover=types.MarkupKind.Markdown in hover_formats,
-            dice_notifications=dice is True,
+            inline_completion=text.inline_completion is not None,
+            change_annotations=annotations is not None,
+            dice_notifications=experimental("dice"),
+            dice_svg=experimental("diceSvg"),
+            dice_preview=experimental("dicePreview"),
         )
 
 
@@ -80,12 +96,23 @@ class Pending:
 class EngineLike(Protocol):
     """What the server needs of `pipeline.Engine`."""
 
+    on_status: Callable[[], None] | None
+
+    @property
+    def status(self) -> EngineStatus: ...
+
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def fill(
-        self, region: Region, path: str, *, candidates: int | None = None, on_progress: OnFillProgress | None = None
+        self,
+        region: Region,
+        path: str,
+        *,
+        candidates: int | None = None,
+        settings: Settings | None = None,
+        on_progress: OnFillProgress | None = None,
     ) -> FillReport: ...
 
     async def check(
@@ -94,8 +121,15 @@ class EngineLike(Protocol):
         path: str,
         *,
         kernels: Sequence[str] | None = None,
+        baselines: Mapping[str, Baseline] = ...,
+        budget_s: float | None = None,
+        settings: Settings | None = None,
         on_report: OnReport | None = None,
     ) -> tuple[KernelReport, ...]: ...
+
+    async def code(
+        self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
+    ) -> Compiled | str: ...
 
 
 class DiceServer(Server):
@@ -105,17 +139,23 @@ class DiceServer(Server):
         super().__init__("dice-lsp", __version__)
         self.make_engine = make_engine
         self.settings = settings
-        self.engine: EngineLike = make_engine(settings)
+        self.on_status: Callable[[], None] = lambda: None
+        """Called whenever what `dice/status` says may have changed."""
+        self.engine: EngineLike = self.new_engine()
         self.client = ClientSupport()
         self.jobs = Jobs()
         self.results = Results()
-        self.documents = Documents(self._read, lambda: self.settings)
+        self.folders = Folders()
+        self.documents = Documents(self._read, self.settings_of)
+        self.ledger = Ledger(lambda uri: self.folders.file(uri) if self.settings_of(uri).history else None)
         self.checking: dict[str, dict[str, Pending]] = {}
         """URI -> kernels that are being checked or wait for it."""
         self.filling: set[int] = set()
         """Numbers of the fills that still run."""
         self.taken: dict[int, Region] = {}
         """Number of a fill -> the place of its candidate that the user took, as it stands in the text after that."""
+        self.ghosts: dict[int, tuple[str, int, int]] = {}
+        """Number of a fill -> the text in which a client was last offered it inline, and its place there."""
         self.published: dict[str, tuple[types.Diagnostic, ...]] = {}
         """URI -> the diagnostics that the client has."""
         self.error_lines: dict[tuple[str, str, str], Mapping[int, str]] = {}
@@ -126,6 +166,8 @@ class DiceServer(Server):
         """Set once the settings are known."""
         self.complaints_waiting: Sequence[str] = ()
         """About the initialization options, to be shown once the client may be spoken to."""
+        self.initialized = False
+        """The client has said so, and may be sent notifications."""
         self.closing = False
         """No job may be started any more."""
         self._complaints_shown: set[str] = set()
@@ -138,6 +180,35 @@ class DiceServer(Server):
     def encoding(self) -> Encoding:
         agreed = self.workspace.position_encoding
         return {"utf-8": "utf-8", "utf-32": "utf-32"}.get(str(getattr(agreed, "value", agreed)), "utf-16")  # type: ignore[return-value]
+
+    def new_engine(self) -> EngineLike:
+        """An engine for the present settings; that of the settings before must be closed by the caller."""
+        engine = self.make_engine(self.settings)
+        engine.on_status = lambda: self.on_status() if self.engine is engine else None
+        return engine
+
+    def settings_of(self, uri: str) -> Settings:
+        """The settings that hold for a document: the session's, its folder's from the client, its folder's own."""
+        return self.folders.settings(uri, self.settings)
+
+    def tell_status(self) -> None:
+        """Tell the client, if what `dice/status` says is news."""
+        self.on_status()
+
+    async def read_folder_settings(self, uri: str) -> None:
+        """Read again what the folder of a document says in its `.dice/settings.toml`, and follow it."""
+        if (path := self.folders.of(uri)) is not None:
+            await self.read_folder(path)
+
+    async def read_folder(self, path: str) -> None:
+        """The same for a workspace folder."""
+        settings, complaints = await self.documents.in_thread(self.folders.read, path, self.settings)
+        self.complain(complaints)
+        if self.folders.put(path, settings):
+            for other in self.documents.uris():
+                if self.folders.of(other) == path:
+                    self.documents.read_again(other)
+            self.refresh()
 
     def _read(self, old: Snapshot | None, new: Snapshot) -> None:
         if new.document.uri in self._refused and self.documents.is_current(new):
@@ -197,11 +268,6 @@ class DiceServer(Server):
         """Our own notification, for clients that asked for those."""
         if self.client.dice_notifications:
             self.protocol.notify(method, params)
-
-    def tell_status(self) -> None:
-        checking = sum(len(kernels) for kernels in self.checking.values())
-        state = "filling" if self.filling else "checking" if checking else "idle"
-        self.tell("dice/status", {"state": state, "fills": len(self.filling), "checks": checking})
 
     def refresh(self) -> None:
         """Have the client ask for hints and lenses again, soon."""

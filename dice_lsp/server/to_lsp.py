@@ -1,13 +1,26 @@
 """Our results in the client's terms: code points become positions, records become JSON."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 from lsprotocol import types
 
-from dice_lsp.records import CandidateReport, Compiled, FillReport, Hint, KernelReport, to_wire
+from dice_lsp.records import (
+    Baseline,
+    CandidateReport,
+    Compiled,
+    FillReport,
+    Hint,
+    KernelReport,
+    Measurement,
+    Timing,
+    to_wire,
+)
 from dice_lsp.source.positions import Encoding, LineIndex
+
+ANNOTATION = "dice"
 
 
 def position(index: LineIndex, offset: int, encoding: Encoding) -> types.Position:
@@ -30,16 +43,30 @@ def inlay_hint(index: LineIndex, hint: Hint, encoding: Encoding) -> types.InlayH
 
 
 def versioned_edit(
-    uri: str, version: int, index: LineIndex, start: int, end: int, text: str, encoding: Encoding
+    uri: str,
+    version: int,
+    index: LineIndex,
+    start: int,
+    end: int,
+    text: str,
+    encoding: Encoding,
+    asking: str | None = None,
 ) -> types.WorkspaceEdit:
-    """Replace `start:end` of exactly this version: a client refuses the edit once its text has moved on."""
+    """Replace `start:end` of exactly this version: a client refuses the edit once its text has moved on.
+
+    With `asking` the client shows the edit under these words, and the user must confirm it.
+    """
+    place = range_of(index, start, end, encoding)
+    edit: types.TextEdit | types.AnnotatedTextEdit = types.TextEdit(range=place, new_text=text)
+    annotations = None
+    if asking is not None:
+        edit = types.AnnotatedTextEdit(annotation_id=ANNOTATION, range=place, new_text=text)
+        annotations = {
+            ANNOTATION: types.ChangeAnnotation(label="DICE candidate", needs_confirmation=True, description=asking)
+        }
+    document = types.OptionalVersionedTextDocumentIdentifier(uri=uri, version=version)
     return types.WorkspaceEdit(
-        document_changes=[
-            types.TextDocumentEdit(
-                text_document=types.OptionalVersionedTextDocumentIdentifier(uri=uri, version=version),
-                edits=[types.TextEdit(range=range_of(index, start, end, encoding), new_text=text)],
-            )
-        ]
+        document_changes=[types.TextDocumentEdit(text_document=document, edits=[edit])], change_annotations=annotations
     )
 
 
@@ -71,9 +98,32 @@ def kernel_report(report: KernelReport) -> dict[str, Any]:
 
 
 def _without_cubin(report: CandidateReport | KernelReport) -> Any:
+    if isinstance(report, KernelReport) and report.baseline is not None:
+        baseline = report.baseline
+        report = attrs.evolve(report, baseline=attrs.evolve(baseline, build=attrs.evolve(baseline.build, cubin=b"")))
     if isinstance(report.build, Compiled):
         return attrs.evolve(report, build=attrs.evolve(report.build, cubin=b""))
     return report
+
+
+def history(
+    kernel: str, baseline: Baseline | None, measurements: Sequence[Measurement], problem: str | None
+) -> dict[str, Any]:
+    """The answer to `dice/history`."""
+    return {
+        "kernel": kernel,
+        "baseline": None
+        if baseline is None
+        else {
+            "when": baseline.when,
+            "origin": baseline.origin,
+            "device": baseline.evidence.device,
+            "median_us": baseline.timing.median_us if isinstance(baseline.timing, Timing) else None,
+            "registers": baseline.build.registers,
+        },
+        "measurements": [to_wire(measurement) for measurement in measurements],
+        "problem": problem,
+    }
 
 
 def like_document(text: str, document_text: str) -> str:

@@ -117,7 +117,7 @@ def register(server: DiceServer) -> HeaderWatch:
     def follow(old: Snapshot | None, new: Snapshot) -> None:
         uri = new.document.uri
         watch.follow(uri, new.headers)
-        if old is not None and old.headers.digest != new.headers.digest and server.settings.check_on_save:
+        if old is not None and old.headers.digest != new.headers.digest and server.settings_of(uri).check_on_save:
             if _changed_keys(old.keys, new.keys):
                 server.refresh()
                 server.spawn(start_check(server, uri), "check after a header changed")
