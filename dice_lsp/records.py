@@ -377,6 +377,8 @@ class Same:
     ratio: float
     low: float
     high: float
+    note: str = ""
+    """How that is known, where it was not measured: `the machine code is the same`."""
 
 
 @frozen

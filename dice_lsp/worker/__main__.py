@@ -1,8 +1,12 @@
 """The worker child: it compiles, verifies and times, one job after another, and may be killed at any moment.
 
     hello    {"settings": {...}}                    -> what this machine can do, see `Worker.hello`
+    warm     {"settings": {...}}                    -> {}, the compiler is loaded
     compile  {"settings": {...}, "job": CompileJob} -> {kernel: Build}
-    judge    {"settings": {...}, "job": JudgeJob}   -> Judged; events "build", "progress", "verdict", "timing"
+    judge    {"settings": {...}, "job": JudgeJob}   -> Judged; events "here", "build", "progress", "verdict", "timing"
+
+`here` (arch, device, driver) is what a result is measured on. A worker that only compiles is told it with each job, as
+`"here"` beside `"job"`, so that it opens no device and its answers have the evidence of the worker that has one.
 
 The settings are those of `config.Settings` that concern it; back ends and compilers are opened when they are first
 needed, and again when their settings change.
@@ -21,7 +25,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from attrs import evolve
+from attrs import asdict, evolve, frozen
 
 from dice_lsp import process
 from dice_lsp.records import (
@@ -64,6 +68,15 @@ MEMORY_EXIT = 71
 """Exit code after a compile took more than `MEMORY_LIMIT_BYTES`."""
 
 
+@frozen
+class Here:
+    """Where kernels run: what `auto` compiles for, and what the evidence says."""
+
+    arch: str
+    device: str
+    driver: str
+
+
 class Worker:
     """What the child holds between calls."""
 
@@ -75,7 +88,7 @@ class Worker:
         self._killed: collections.Counter[str] = collections.Counter()
 
     def handlers(self) -> Mapping[str, process.Handler]:
-        return {"hello": self.hello, "compile": self.compile, "judge": self.judge}
+        return {"hello": self.hello, "warm": self.warm, "compile": self.compile, "judge": self.judge}
 
     def close(self) -> None:
         for part in (self._compiler, self._host, self._gpu):
@@ -106,69 +119,79 @@ class Worker:
             "backends": usable,
             "backend": backend.kind,
             "device": backend.name,
+            "here": asdict(self._here()),
         }
+
+    def warm(self, params: Any, job: process.Job) -> dict[str, Any]:
+        """Load the compiler, and compile a line: the first compile of a process takes the longest."""
+        self._configure(params)
+        text = "__global__ void warm() { }"
+        self.compiler.compile(CompileJob(text, "warm.cu", parse(text).kernels), job.cancelled)
+        return {}
 
     def compile(self, params: Any, job: process.Job) -> dict[str, Any]:
         self._configure(params)
         wanted = from_wire(params["job"], CompileJob)
         if wanted.arch == "auto":
-            wanted = evolve(wanted, arch=self._arch())
+            wanted = evolve(wanted, arch=self._told(params).arch)
         builds = self.compiler.compile(wanted, job.cancelled)
         return {name: to_wire(build, Build) for name, build in builds.items()}
 
     def judge(self, params: Any, job: process.Job) -> Any:
         self._configure(params)
-        return to_wire(self._judge(from_wire(params["job"], JudgeJob), job))
+        here = self._told(params)
+        job.emit("here", asdict(here))
+        return to_wire(self._judge(from_wire(params["job"], JudgeJob), here, job))
 
     # Judging
 
-    def _judge(self, wanted: JudgeJob, job: process.Job) -> Judged:
-        backend = self.backend()
-        order = compile_job(wanted, wanted.text, wanted.kernel, self._arch())
+    def _judge(self, wanted: JudgeJob, here: Here, job: process.Job) -> Judged:
+        order = compile_job(wanted, wanted.text, wanted.kernel, here.arch)
         build = self._build(order, job)
+        answered = build if wanted.keep_code else _light(build)
         job.emit("build", to_wire(_light(build), Build))
         program = self.compiler.program(order)
-        evidence = self._evidence(wanted, program, backend)
+        evidence = self._evidence(wanted, program, here)
         if not isinstance(build, Compiled):
             reason = "it does not compile" if isinstance(build, CompileFailed) else build.reason
             return Judged(build, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
         key = evidence.slice_key
         if self._killed[key] >= MAX_KILLED_RUNS:
             reason = f"{self._killed[key]} runs of this text had to be killed, so it is not run again: change it first"
-            return Judged(_light(build), Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
+            return Judged(answered, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
         source = _source(wanted, wanted.kernel, program, build)
-        baseline = self._baseline(wanted, job)
+        baseline = self._baseline(wanted, here, job) if wanted.verify or wanted.benchmark else None
         verdict: Verdict = Unverified("not run: verifying is switched off")
         if wanted.verify:
             verdict = verify(
-                wanted, source, backend, self._reference_host(), check_cancelled=job.check,
+                wanted, source, self.backend(), self._reference_host(), check_cancelled=job.check,
                 on_progress=lambda words: job.emit("progress", words), baseline_source=baseline,
             )  # fmt: skip
             if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
                 self._killed[key] += 1
             job.emit("verdict", to_wire(verdict, Verdict))
-        timing, comparison = self._timed(wanted, source, baseline, backend, verdict, job)
+        timing, comparison = self._timed(wanted, source, baseline or _kept_baseline(wanted), verdict, job)
         first = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims) or "the only case"
         verdict = downgraded(timing, first) or verdict
         job.emit("timing", to_wire(timing, TimingResult))
-        return Judged(_light(build), verdict, timing, comparison, evidence)
+        return Judged(answered, verdict, timing, comparison, evidence)
 
     def _build(self, order: CompileJob, job: process.Job) -> Build:
         job.check()
         return self.compiler.compile(order, job.cancelled)[build_keys(order.kernels)[0]]
 
-    def _baseline(self, wanted: JudgeJob, job: process.Job) -> Source | None:
-        """The accepted kernel, compiled; None when there is none or it does not compile."""
+    def _baseline(self, wanted: JudgeJob, here: Here, job: process.Job) -> Source | None:
+        """The accepted kernel of the text, compiled; None when there is none or it does not compile."""
         if wanted.baseline_text is None or wanted.baseline_kernel is None:
             return None
-        order = compile_job(wanted, wanted.baseline_text, wanted.baseline_kernel, self._arch())
+        order = compile_job(wanted, wanted.baseline_text, wanted.baseline_kernel, here.arch)
         build = self._build(order, job)
         if not isinstance(build, Compiled):
             return None
         return _source(wanted, wanted.baseline_kernel, self.compiler.program(order), build)
 
     def _timed(
-        self, wanted: JudgeJob, source: Source, baseline: Source | None, backend: Backend, verdict: Verdict, job: process.Job
+        self, wanted: JudgeJob, source: Source, baseline: Source | None, verdict: Verdict, job: process.Job
     ) -> tuple[TimingResult, Comparison]:  # fmt: skip
         reason = None
         if not wanted.benchmark:
@@ -182,17 +205,12 @@ class Worker:
         if reason is not None:
             return NotTimed(reason), NotCompared(reason)
         return benchmark(
-            wanted, source, baseline, backend, check_cancelled=job.check,
+            wanted, source, baseline, self.backend(), check_cancelled=job.check,
             on_progress=lambda words: job.emit("progress", words),
         )  # fmt: skip
 
-    def _evidence(self, wanted: JudgeJob, program: Program, backend: Backend) -> Evidence:
+    def _evidence(self, wanted: JudgeJob, program: Program, here: Here) -> Evidence:
         sliced = kernel_slice_key(device_slice(wanted.text).text, wanted.kernel, parse(wanted.text).kernels)
-        device, driver = backend.name, ""
-        if isinstance(backend, GpuBackend) and backend.info is not None:
-            driver = backend.info.driver
-        elif isinstance(backend, HostBackend):
-            driver = backend.describe().get("version", "")
         toolkit = self.compiler.toolkit
         reference = ""
         if wanted.spec.reference is not None and wanted.spec.reference.via == "function":
@@ -201,11 +219,11 @@ class Worker:
         digest = hashlib.sha256()
         for part in (
             sliced, json.dumps(to_wire(wanted.spec), sort_keys=True), reference, repr(wanted.flags),
-            self._arch(), device, driver, toolkit, *(f"{name}\n{text}" for name, text in program.header_texts.items()),
+            here.arch, here.device, here.driver, toolkit, *(f"{name}\n{text}" for name, text in program.header_texts.items()),
         ):  # fmt: skip
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return Evidence(digest.hexdigest()[:32], sliced, device, driver, toolkit, now)
+        return Evidence(digest.hexdigest()[:32], sliced, here.device, here.driver, toolkit, now)
 
     # What is opened when it is needed
 
@@ -255,10 +273,17 @@ class Worker:
                 log.info("kernels run on the host: %s", self._gpu)
         return self.host if isinstance(self._gpu, str) or self._gpu is None else self._gpu
 
-    def _arch(self) -> str:
-        """What `auto` compiles for: the GPU's architecture, else the default."""
+    def _told(self, params: Any) -> Here:
+        """What the caller says of the device, or else what is found here."""
+        told = params.get("here")
+        return self._here() if told is None else Here(**told)
+
+    def _here(self) -> Here:
+        """`auto` compiles for the GPU's architecture, else for the default."""
         backend = self.backend()
-        return backend.arch if isinstance(backend, GpuBackend) else "auto"
+        if isinstance(backend, GpuBackend):
+            return Here(backend.arch, backend.name, "" if backend.info is None else backend.info.driver)
+        return Here("auto", backend.name, self.host.describe().get("version", ""))
 
 
 def compile_job(wanted: JudgeJob, text: str, kernel: Kernel, arch: str) -> CompileJob:
@@ -316,8 +341,16 @@ def _source(wanted: JudgeJob, kernel: Kernel, program: Program, build: Compiled)
     )
 
 
+def _kept_baseline(wanted: JudgeJob) -> Source | None:
+    """The machine code of a version that was accepted once: it has no text any more, so that it can only be timed."""
+    kernel, build = wanted.baseline_kernel, wanted.baseline_build
+    if kernel is None or build is None or wanted.baseline_text is not None:
+        return None
+    return Source("", wanted.path, kernel, wanted.spec.template, build)
+
+
 def _light(build: Build) -> Build:
-    """Without its device code, which nobody outside this process loads."""
+    """Without its device code, which nobody outside this process loads unless it is kept as a baseline."""
     return evolve(build, cubin=b"") if isinstance(build, Compiled) else build
 
 

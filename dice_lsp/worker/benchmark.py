@@ -1,7 +1,8 @@
 """How fast a kernel is, and whether it is faster than another: `benchmark` measures, `compare` decides.
 
 The device replays CUDA graphs of many launches over rotated buffers (`stopwatch.Stopwatch`), the kernel, its rival
-and an empty kernel in turn, so that drifts of the clock hit all alike. Everything from there on is arithmetic on the
+and an empty kernel in turn, each program on each other's buffers too, so that drifts of the clock and the places of
+buffers hit all alike. Two kernels of one machine code are not raced at all. Everything from there on is arithmetic on the
 samples and lives here: medians, quartiles, and a bootstrap interval of the paired ratios (Efron, Tibshirani: An
 Introduction to the Bootstrap, chapter 13). Samples are left out for named reasons only, never for being slow.
 """
@@ -40,9 +41,12 @@ from dice_lsp.worker.device import (
     TimedBuffer,
     TimedOutput,
     TimedScalar,
+    TimeResult,
     TimingOrder,
+    Unloadable,
 )
 from dice_lsp.worker.launch import Backend, Faulted, NotSupported, Prepared, Ran, Source
+from dice_lsp.worker.machine_code import same_machine_code
 from dice_lsp.worker.tolerance import MAX_SLACK, choose
 from dice_lsp.worker.tolerance import compare as compare_outputs
 
@@ -51,6 +55,7 @@ OUTPUTS_CHANGED = "outputs changed during timing"
 """How the reason of a `NotTimed` begins when a timed run did not compute what the checked run did."""
 TIMED_RUN_FAILED = "a timed run failed"
 """How the reason of a `NotTimed` begins when the kernel broke a rule in the benchmark's case."""
+SAME_CODE = "the machine code is the same"
 RESOLUTION = 0.005
 """Half a percent: no smaller difference is called one."""
 MAX_SPREAD = 0.1
@@ -169,11 +174,14 @@ def benchmark(
     *,
     check_cancelled: Check = lambda: None,
     on_progress: Progress | None = None,
+    race_same_code: bool = False,
 ) -> tuple[TimingResult, Comparison]:
     """Time `source`, beside `baseline_source` if there is one, in the spec's first case.
 
-    The caller has verified the kernel, and asks `downgraded` afterwards whether the verdict still holds. `on_progress`
-    is told in a few words what is being done. Raises what `check_cancelled` raises.
+    A rival of the same machine code is the same, whatever a race would say; with `race_same_code` they run all the
+    same, to see what the stopwatch makes of it. The caller has verified the kernel, and asks `downgraded` afterwards
+    whether the verdict still holds. `on_progress` is told in a few words what is being done. Raises what
+    `check_cancelled` raises.
     """
 
     def progress(done: int, of: int) -> None:
@@ -192,6 +200,8 @@ def benchmark(
         return _untimed(prepared.reason)
     if baseline_source is not None and isinstance(problem := backend.prepare(baseline_source), NotSupported):
         rival, baseline_source = NotCompared(f"the accepted kernel cannot run: {problem.reason}"), None
+    if baseline_source is not None and not race_same_code and _same_code(source, baseline_source):
+        rival, baseline_source = Same(1.0, 1.0, 1.0, SAME_CODE), None
 
     bounds = _bind(job, backend)
     if isinstance(bounds, BadSpec):
@@ -204,14 +214,19 @@ def benchmark(
 
     cold = job.spec.cache != "hot"
     peaks = roofline.peaks(backend.info.attributes)
-    sources = (source,) if baseline_source is None else (source, baseline_source)
-    order = _order(job, sources, bounds, cold, peaks.bytes_per_us)
-    result = backend.time(order, check=check_cancelled, on_progress=progress)
-    if isinstance(result, Faulted) and baseline_source is not None:
+
+    def timed(*sources: Source) -> TimeResult:
+        order = _order(job, sources, bounds, cold, peaks.bytes_per_us)
+        return backend.time(order, check=check_cancelled, on_progress=progress)
+
+    result = timed(source) if baseline_source is None else timed(source, baseline_source)
+    if baseline_source is not None and isinstance(result, Unloadable) and result.program == 1:
+        rival = NotCompared(f"the accepted kernel's device code does not load here ({result.reason}); accept it again")
+        result = timed(source)
+    elif isinstance(result, Faulted) and baseline_source is not None:
         # Whose fault it was is not known: alone, the kernel answers for itself.
         rival = NotCompared(f"a timed run failed: {result.where}")
-        order = _order(job, (source,), bounds, cold, peaks.bytes_per_us)
-        result = backend.time(order, check=check_cancelled, on_progress=progress)
+        result = timed(source)
     if not isinstance(result, Samples):
         return _untimed(_why(result))
     if result.busy is not None:
@@ -238,7 +253,17 @@ def _untimed(reason: str) -> tuple[TimingResult, Comparison]:
     return NotTimed(reason), NotCompared(reason)
 
 
-def _why(result: Declined | Faulted | NotSupported) -> str:
+def _same_code(source: Source, rival: Source) -> bool:
+    return (
+        source.compiled is not None
+        and rival.compiled is not None
+        and same_machine_code(source.compiled, rival.compiled)
+    )
+
+
+def _why(result: Declined | Faulted | NotSupported | Unloadable) -> str:
+    if isinstance(result, Unloadable):
+        return f"the device code does not load on this GPU: {result.reason}"
     if isinstance(result, Faulted):
         return f"{TIMED_RUN_FAILED} ({result.hazard.replace('_', ' ')}): {result.where}"
     return result.reason

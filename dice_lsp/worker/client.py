@@ -3,6 +3,10 @@
 NVRTC runs inside the worker and cannot be interrupted, and a kernel may hang; so this side gives every stage of a job
 its time and kills the worker when the time is up. What was being judged gets values that say why; whatever waits its
 turn is judged by the next worker.
+
+Registers and occupancy are wanted at once, while a judgement may take many seconds. So there is a second worker that
+only compiles: it is asked what needs no run while the first is busy. It is a process of its own and not a thread
+of the first, because a compile that must be ended ends its process, and a judgement should not die of that.
 """
 
 import asyncio
@@ -13,7 +17,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,45 +61,90 @@ _SETTINGS = ("backend", "device", "nvcc", "cxx")
 _EXITS = {"71": "the compiler took more memory than it may"}
 
 
+class _Lane:
+    """One worker process, which is asked one thing at a time."""
+
+    def __init__(self, name: str, env: Mapping[str, str] | None) -> None:
+        # Compilers and emulated kernels use what the server and the editor leave of the cores.
+        self.child = FramedChild(module_command("dice_lsp.worker"), name=name, limits=Limits(niceness=5), env=env)
+        self.fresh = True
+        self.cancelled_at = float("-inf")
+        self._turn = asyncio.Lock()
+        self._asked = 0
+
+    @property
+    def busy(self) -> bool:
+        """Something runs or waits there."""
+        return self._asked > 0
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        self._asked += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._asked -= 1
+
+    def start_allowance(self) -> float:
+        return START_ALLOWANCE_S if self.fresh or self.child.pid is None else 0.0
+
+
 class WorkerClient:
-    """One worker, started at first use and again after its death."""
+    """One worker that judges and one that only compiles, started at first use and again after their death."""
 
     def __init__(self, settings: Settings, env: Mapping[str, str] | None = None) -> None:
         self.settings = settings
-        # Compilers and emulated kernels use what the server and the editor leave of the cores.
-        self._child = FramedChild(module_command("dice_lsp.worker"), name="worker", limits=Limits(niceness=5), env=env)
-        self._turn = asyncio.Lock()
+        self._judging = _Lane("worker", env)
+        self._compiling = _Lane("compiling worker", env)
         self._deaths: Counter[str] = Counter()
-        self._child.on_exit = self._ended
+        self._here: dict[str, Any] | None = None
+        self._judging.child.on_exit = self._ended
         self._info: dict[str, Any] | None = None
         self._readiness = Readiness()
         self.on_readiness: Callable[[], None] | None = None
         """Called on the loop whenever `readiness` or `info` changes."""
-        self._fresh = True
-        self._cancelled_at = float("-inf")
+        self._warming: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The worker's process, when it runs."""
-        return self._child.pid
+        """The process of the worker that judges, when it runs."""
+        return self._judging.child.pid
 
     @property
     def starts(self) -> int:
-        """How many workers there were."""
-        return self._child.starts
+        """How many workers that judge there were."""
+        return self._judging.child.starts
 
     async def start(self) -> None:
-        """Start the worker and let it look around, so that the first job finds it warm. Raises `ChildDied`."""
+        """Start the worker and let it look around, so that the first job finds it warm. Raises `ChildDied`.
+
+        The one that only compiles is started too, but not waited for.
+        """
         await self.hello()
+        if self._warming is None:
+            self._warming = asyncio.create_task(self._warm(), name="warming the compiling worker")
+
+    async def _warm(self) -> None:
+        lane = self._compiling
+        async with lane.turn():
+            try:
+                await lane.child.call("warm", self._params(lane), deadline_s=HELLO_DEADLINE_S)
+                lane.fresh = False
+            except (ChildDied, ChildError, TimeoutError) as error:
+                log.warning("the worker that only compiles did not start: %s", error)
 
     async def close(self) -> None:
-        """End the worker and everything it started."""
-        await self._child.close()
+        """End the workers and everything they started."""
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.gather(self._warming, return_exceptions=True)
+        await asyncio.gather(self._judging.child.close(), self._compiling.child.close())
         self._become("off")
 
     @property
     def readiness(self) -> Readiness:
-        """Whether a job would find the worker warm; after a failure, why not."""
+        """Whether a job would find the worker that judges warm; after a failure, why not."""
         return self._readiness
 
     def info(self) -> dict[str, Any] | None:
@@ -104,16 +153,18 @@ class WorkerClient:
 
     async def hello(self) -> dict[str, Any]:
         """What the worker found on its machine. Raises `ChildDied`, `ChildError` or `TimeoutError`."""
-        async with self._turn:
-            self._starting()
+        lane = self._judging
+        async with lane.turn():
+            self._starting(lane)
             try:
-                self._info = await self._child.call("hello", self._params(), deadline_s=HELLO_DEADLINE_S)
+                info: dict[str, Any] = await lane.child.call("hello", self._params(lane), deadline_s=HELLO_DEADLINE_S)
             except (ChildDied, ChildError, TimeoutError) as error:
                 self._become("failed", f"{error}; run `dice-lsp doctor`")
                 raise
-            self._fresh = False
-            self._become("ready", _limits_of(self._info or {}))
-            return dict(self._info or {})
+            lane.fresh = False
+            self._info, self._here = info, info["here"]
+            self._become("ready", _limits_of(info))
+            return info
 
     async def compile(self, job: Mapping[str, Any], deadline_s: float | None = None) -> dict[str, Build]:
         """Builds by kernel of a compile job in its wire form (`to_wire` of `worker.compile.CompileJob`).
@@ -125,26 +176,35 @@ class WorkerClient:
         key = _text_key(str(job["text"]), ",".join(names))
         if self._deaths[key] >= MAX_DEATHS:
             return dict.fromkeys(names, NotCompiled(_refused(self._deaths[key])))
-        async with self._turn:
+        lane = self._lane(runs=False)
+        async with lane.turn():
             reason = f"the compiler did not end within {seconds:g} s"
-            answer = await self._ask("compile", {"job": dict(job)}, key, seconds, reason)
+            answer = await self._ask(lane, "compile", {"job": dict(job)}, key, seconds, reason)
         if isinstance(answer, str):
             return dict.fromkeys(names, NotCompiled(answer))
         return {name: from_wire(build, Build) for name, build in answer.items()}  # type: ignore[arg-type]
 
     async def judge(self, job: JudgeJob, on_event: OnEvent | None = None) -> Judged:
-        """Compile, verify and time one kernel. Always an answer; cancelling the task cancels the job in the worker."""
+        """Compile, verify and time one kernel. Always an answer; cancelling the task cancels the job in the worker.
+
+        A job that neither verifies nor times does not wait for one that does.
+        """
         key = _text_key(job.text, job.kernel.qualified_name)
         if self._deaths[key] >= MAX_DEATHS:
             return _given_up(job, None, None, _refused(self._deaths[key]))
         build: Build | None = None
         verdict: Verdict | None = None
-        async with self._turn:
+        lane = self._lane(runs=job.verify or job.benchmark)
+        async with lane.turn():
             compile_s = job.compile_deadline_s * (2 if job.baseline_text is not None else 1)
             run_s = RUN_ALLOWANCE_S + RUNS_BETWEEN_SIGNS * job.run_deadline_s + compile_s
 
             def heard(event: str, data: Any, watch: "_Watch") -> None:
                 nonlocal build, verdict
+                if event == "here":
+                    if lane is self._judging:
+                        self._here = data
+                    return
                 watch.extend(run_s, f"the worker gave no sign of life for {run_s:g} s while the kernel ran")
                 value = data
                 if event == "build":
@@ -157,11 +217,17 @@ class WorkerClient:
                     on_event(event, value)
 
             reason = f"the compiler did not end within {job.compile_deadline_s:g} s"
-            answer = await self._ask("judge", {"job": to_wire(job)}, key, compile_s, reason, heard)
+            answer = await self._ask(lane, "judge", {"job": to_wire(job)}, key, compile_s, reason, heard)
         return _given_up(job, build, verdict, answer) if isinstance(answer, str) else from_wire(answer, Judged)
+
+    def _lane(self, runs: bool) -> _Lane:
+        """Who is asked. The one that compiles must have been told where kernels run, or its evidence would be another."""
+        aside = not runs and self._judging.busy and self._here is not None
+        return self._compiling if aside else self._judging
 
     async def _ask(
         self,
+        lane: _Lane,
         op: str,
         params: Mapping[str, Any],
         key: str,
@@ -171,35 +237,34 @@ class WorkerClient:
     ) -> Any:
         """The answer, or one sentence on why there is none."""
         for attempt in (1, 2):
-            watch = _Watch(self._child, self._start_allowance() + seconds, reason)
+            watch = _Watch(lane.child, lane.start_allowance() + seconds, reason)
             on_event = None if heard is None else functools.partial(_heard, heard, watch)
-            self._starting()
+            self._starting(lane)
             try:
                 with watch:
-                    answer = await self._child.call(op, {**self._params(), **params}, on_event=on_event)
-                self._fresh = False
-                self._become("ready", _limits_of(self._info or {}))
+                    answer = await lane.child.call(op, {**self._params(lane), **params}, on_event=on_event)
+                lane.fresh = False
+                if lane is self._judging:
+                    self._become("ready", _limits_of(self._info or {}))
                 return answer
             except asyncio.CancelledError:
-                self._cancelled_at = asyncio.get_running_loop().time()
+                lane.cancelled_at = asyncio.get_running_loop().time()
                 raise
             except (ChildDied, ChildError) as error:
-                since = asyncio.get_running_loop().time() - self._cancelled_at
+                since = asyncio.get_running_loop().time() - lane.cancelled_at
                 if isinstance(error, ChildDied) and watch.expired is None and attempt == 1 and since < AFTERMATH_S:
                     # It was killed for not ending the call that was cancelled before this one.
-                    self._fresh = True
+                    lane.fresh = True
                     continue
-                return self._died(error, watch, key)
+                return self._died(lane, error, watch, key)
         raise AssertionError("the second attempt returns or raises")
 
-    def _params(self) -> dict[str, Any]:
-        return {"settings": {name: getattr(self.settings, name) for name in _SETTINGS}}
+    def _params(self, lane: _Lane) -> dict[str, Any]:
+        params: dict[str, Any] = {"settings": {name: getattr(self.settings, name) for name in _SETTINGS}}
+        return {**params, "here": self._here} if lane is self._compiling else params
 
-    def _start_allowance(self) -> float:
-        return START_ALLOWANCE_S if self._fresh or self._child.pid is None else 0.0
-
-    def _starting(self) -> None:
-        if self._child.pid is None:
+    def _starting(self, lane: _Lane) -> None:
+        if lane is self._judging and lane.child.pid is None:
             self._become("loading")
 
     def _become(self, state: str, reason: str = "") -> None:
@@ -208,19 +273,20 @@ class WorkerClient:
             self.on_readiness()
 
     def _ended(self, how: str) -> None:
-        self._fresh = True
+        self._judging.fresh = True
         self._become("failed", f"{how}; the next check starts it again, or run `dice-lsp doctor`")
 
-    def _died(self, error: Exception, watch: "_Watch", key: str) -> str:
+    def _died(self, lane: _Lane, error: Exception, watch: "_Watch", key: str) -> str:
         """Count the death and say what happened in one sentence."""
         if isinstance(error, ChildError):
             log.error("the worker failed: %s", error)
             return f"the worker failed: {error}"
-        self._fresh = True
+        lane.fresh = True
         self._deaths[key] += 1
         if watch.expired is not None:
             # We ended it for what it was given, and the next call starts it again: that is no failure of the judge.
-            self._become("off")
+            if lane is self._judging:
+                self._become("off")
             return watch.expired
         code = re.search(r"code (\d+)", str(error))
         if code is not None and code[1] in _EXITS:

@@ -162,7 +162,15 @@ class Declined:
     reason: str
 
 
-TimeResult = Samples | Declined | Faulted | NotSupported
+@frozen
+class Unloadable:
+    """The device code of program number `program` does not load on this device; `reason` is the driver's word."""
+
+    program: int
+    reason: str
+
+
+TimeResult = Samples | Declined | Faulted | NotSupported | Unloadable
 
 
 class Arena:
@@ -513,6 +521,8 @@ class GpuBackend:
     def _samples(self, answer: Mapping[str, Any], buffers: Sequence[TimedBuffer]) -> TimeResult:
         if "fault" in answer:
             return Faulted(answer["fault"]["hazard"], answer["fault"]["where"])
+        if "unloadable" in answer:
+            return Unloadable(answer["unloadable"]["program"], answer["unloadable"]["reason"])
         if "samples_us" not in answer:
             return Declined(answer["declined"])
         sizes = {buffer.name: buffer.nbytes for buffer in buffers}

@@ -31,6 +31,8 @@ FAULTS = {
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 UNLOADABLE = frozenset({200, 209, 218, 222})
 """Bad image, no code for this GPU, bad PTX, unsupported PTX version."""
+NOT_FOUND = 500
+"""No kernel of that name is in the code."""
 STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 

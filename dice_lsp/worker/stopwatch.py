@@ -6,11 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from cuda.bindings import driver as cu
 
 from dice_lsp import process
-from dice_lsp.worker.gpu_driver import Bytes, Dim3, Driver, DriverError, Function, allow_dynamic_smem, ask
+from dice_lsp.worker.gpu_driver import (
+    NOT_FOUND,
+    UNLOADABLE,
+    Bytes,
+    Dim3,
+    Driver,
+    DriverError,
+    Function,
+    allow_dynamic_smem,
+    ask,
+    error_name,
+)
 from dice_lsp.worker.monitor import Monitor
 
 OUTPUT_POISON = 0xFF
@@ -21,6 +32,10 @@ RESTORED_SAMPLE_US = 300.0
 """How long a sample with restored buffers should be: each launch of it needs buffers of its own."""
 CHECKED_BYTES = 512 << 20
 """How much of what the timed runs wrote is read back; of more, evenly spaced sets are."""
+EMPTY_SHARE = 0.5
+"""About what the graph of empty kernels takes of the time of a replay, for sizing."""
+LONG_WAIT_US = 1e6
+"""Work that takes longer is not queued in one go, so that a cancel need not wait for it."""
 
 EMPTY_PTX = b"""
 .version 6.3
@@ -54,7 +69,7 @@ class Card(Protocol):
 
 @define
 class _Buffer:
-    """One pointer argument in all rotated sets. `own` buffers (written ones) exist once for each program."""
+    """One pointer argument in all rotated sets. Written ones exist as often as there are programs."""
 
     name: str
     role: str
@@ -62,22 +77,63 @@ class _Buffer:
     stride: int
     offsets: list[int]
     slabs: list[int]
-    """Device address of set 0: of the only copy for an input, of each program's copy for a written buffer."""
+    """Device address of set 0: of the only copy for an input, of each copy for a written buffer."""
     pristine: list[int]
     """For restored buffers: the device address of the untouched values, one per seed."""
 
-    def address(self, program: int, index: int) -> int:
-        return self.slabs[program if len(self.slabs) > 1 else 0] + index * self.stride
+    def address(self, copy: int, index: int) -> int:
+        return self.slabs[copy if len(self.slabs) > 1 else 0] + index * self.stride
+
+
+@frozen
+class Run:
+    """One timed replay: which program, on which copy of the written buffers, from which load of its code."""
+
+    program: int
+    copy: int
+    code: int
+
+
+_SECOND_HALF = (Run(1, 0, 0), Run(0, 1, 0), Run(0, 0, 1), Run(1, 1, 1))
+
+
+def block_halves(programs: int, short: bool = False) -> tuple[tuple[Run, ...], ...]:
+    """The replays of one block, in order; a graph of empty kernels runs before each half.
+
+    One program is one replay. Of two, each runs on each copy from each load of its code, in the order 0110 1001, and
+    the first half is the second with the programs exchanged: whatever depends on the place in a half, on what ran
+    just before, on a slow drift (its linear and its quadratic part), on where a copy or a load of code lies, is met by
+    both alike and leaves the ratio of their means. A short block, for kernels so slow that what ran before them cannot
+    matter, is the second half alone, from one load of the code: copies and a linear drift still cancel.
+
+    On each copy the last replay of the second half is that of the copy's own number: what lies there afterwards
+    is what program 0, or 1, has written.
+    """
+    if programs == 1:
+        return ((Run(0, 0, 0),),)
+    if short:
+        return (tuple(evolve(run, code=0) for run in _SECOND_HALF),)
+    return (tuple(evolve(run, program=1 - run.program) for run in _SECOND_HALF), _SECOND_HALF)
 
 
 class Stopwatch:
     """Times one or two programs and an empty kernel of the same launch shape, interleaved, on rotated buffers.
 
     Cold: there are R sets of buffers, together at least `l2_factor` times the L2, used in turn, so that a launch finds
-    nothing of its data in the cache. A sample is the replay of a CUDA graph of K launches, K a multiple of R; where
-    all R launches would take too long for one sample, each sample replays the next K of them. Hot: R = 1.
+    nothing of its data in the cache. A replay is that of a CUDA graph of K launches, K a multiple of R; where
+    all R launches would take too long for one replay, each sample replays the next K of them. Hot: R = 1.
+
+    A sample of one program is one replay. A sample of two is a block of eight (`block_halves`), and what is kept of
+    each program is the mean of its four. That is because a program's time depends on more than its code: a buffer's
+    physical pages decide which memory channels a strided access meets, so that the very same code was 1.5 % slower on
+    one copy of its output than on another; and the first to run after the empty kernels meets another card than the
+    second. Were each program to keep its own copy and its own place, that would be told as a difference of the
+    programs. Inputs exist once, both programs read the same addresses, so their place favours neither.
+
     Buffers that a kernel reads and writes are restored before each replay, outside the timed events; then K = R, so a
-    set is used once per replay. Outputs are poisoned before every batch of samples and handed back after the last.
+    set is used once per replay. Outputs are poisoned before every batch of samples. In the last batch a copy is
+    poisoned again before its last replay in each half, because the other program has written there: what is handed
+    back of program 0 was written by program 0 while it was timed.
     """
 
     BATCH = 6
@@ -93,7 +149,8 @@ class Stopwatch:
         self.smem_bytes = int(params["smem_bytes"])
         self.l2_bytes = card.attribute("L2_CACHE_SIZE")
         self.releases: list[Callable[[], None]] = []
-        self.programs: list[Function] = []
+        self.programs: list[list[Function]] = []
+        """Each program as often as its code is loaded."""
         self.buffers: list[_Buffer] = []
         self.seeds = int(params["seeds"])
         self.has_io = any(a.get("role") in RESTORED and a["nbytes"] for a in params["arguments"])
@@ -121,14 +178,25 @@ class Stopwatch:
         self.releases.append(lambda: self.driver.free(address))
         return address
 
-    def _load(self) -> None:
-        for program in self.params["programs"]:
-            self.programs.append(self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes))
+    def _load(self) -> dict[str, Any] | None:
+        """Load the code, of two programs in the order 0110; an answer if that of a program does not load here."""
+        count = len(self.params["programs"])
+        self.programs = [[] for _ in range(count)]
+        for number in (*range(count), *(reversed(range(count)) if count > 1 else ())):
+            program = self.params["programs"][number]
+            try:
+                loaded = self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes)
+            except DriverError as error:
+                if error.code in UNLOADABLE or error.code == NOT_FOUND:
+                    return {"unloadable": {"program": number, "reason": error_name(error.code)}}
+                raise
+            self.programs[number].append(loaded)
         module = ask(cu.cuModuleLoadData, EMPTY_PTX)
         self.empty = ask(cu.cuModuleGetFunction, module, b"dice_empty")
         allow_dynamic_smem(self.empty, self.smem_bytes)
         # Code is loaded at its first launch, which must not happen while a graph is captured.
         ask(cu.cuLaunchKernel, self.empty, 1, 1, 1, 1, 1, 1, 0, self.stream, 0, 0)
+        return None
 
     def _sets(self) -> tuple[int, bool]:
         """How many rotated sets, and whether that makes the runs cold."""
@@ -179,31 +247,33 @@ class Stopwatch:
                     source = buffer.address(0, index % self.seeds)
                     ask(cu.cuMemcpyDtoDAsync, buffer.address(0, index), source, buffer.nbytes, self.stream)
 
-    def _arguments(self, program: int, index: int) -> list["int | bytes"]:
+    def _arguments(self, copy: int, index: int) -> list["int | bytes"]:
         buffers = iter(self.buffers)
         seed = index % self.seeds
         return [
-            bytes.fromhex(a["data"][seed]) if "data" in a else next(buffers).address(program, index)
+            bytes.fromhex(a["data"][seed]) if "data" in a else next(buffers).address(copy, index)
             for a in self.params["arguments"]
         ]
 
-    def _restore(self, program: int, indices: Sequence[int]) -> None:
+    def _restore(self, copy: int, indices: Sequence[int]) -> None:
         for buffer in self.buffers:
             if buffer.role in RESTORED and buffer.nbytes:
                 for index in indices:
                     source = buffer.pristine[index % self.seeds]
-                    ask(cu.cuMemcpyDtoDAsync, buffer.address(program, index), source, buffer.nbytes, self.stream)
+                    ask(cu.cuMemcpyDtoDAsync, buffer.address(copy, index), source, buffer.nbytes, self.stream)
 
-    def _poison(self, sets: int) -> None:
+    def _poison(self, copies: Sequence[int], indices: Sequence[int]) -> None:
+        """Fill the sets from the lowest to the highest index with poison."""
+        first, count = min(indices), max(indices) - min(indices) + 1
         for buffer in self.buffers:
             if buffer.role in POISONED and buffer.nbytes:
-                for slab in buffer.slabs:
-                    ask(cu.cuMemsetD8Async, slab, OUTPUT_POISON, buffer.stride * sets, self.stream)
+                for copy in copies:
+                    address, nbytes = buffer.address(copy, first), buffer.stride * count
+                    ask(cu.cuMemsetD8Async, address, OUTPUT_POISON, nbytes, self.stream)
 
-    def _launch(self, program: int, index: int) -> None:
-        self.driver.launch(
-            self.programs[program], self.grid, self.block, self.smem_bytes, self._arguments(program, index)
-        )
+    def _launch(self, run: Run, index: int) -> None:
+        function = self.programs[run.program][run.code]
+        self.driver.launch(function, self.grid, self.block, self.smem_bytes, self._arguments(run.copy, index))
 
     def _graph(self, queue: Callable[[], None]) -> Any:
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -215,12 +285,14 @@ class Stopwatch:
         executable = ask(cu.cuGraphInstantiate, graph, 0)
         ask(cu.cuGraphDestroy, graph)
         self.releases.append(lambda: ask(cu.cuGraphExecDestroy, executable))
+        # Else the first replay of each graph, which may be a timed one, would bring it to the card.
+        ask(cu.cuGraphUpload, executable, self.stream)
         return executable
 
-    def _program_graph(self, program: int, indices: Sequence[int]) -> Any:
+    def _program_graph(self, run: Run, indices: Sequence[int]) -> Any:
         def queue() -> None:
             for index in indices:
-                self._launch(program, index)
+                self._launch(run, index)
 
         return self._graph(queue)
 
@@ -238,8 +310,9 @@ class Stopwatch:
         self.releases.append(lambda: ask(cu.cuEventDestroy, event))
         return event
 
-    def _finish(self) -> None:
-        deadline = time.monotonic() + float(self.params["deadline_s"])
+    def _finish(self, expected_us: float = 0.0) -> None:
+        """Wait until the card has done what is queued, which should take about `expected_us`."""
+        deadline = time.monotonic() + float(self.params["deadline_s"]) + 2e-6 * expected_us
         while int(status := cu.cuStreamQuery(self.stream)[0]) == int(cu.CUresult.CUDA_ERROR_NOT_READY):
             if time.monotonic() > deadline:
                 self.lost = True
@@ -254,10 +327,11 @@ class Stopwatch:
 
         A short graph tells it: plain launches of a short kernel would measure how fast this process queues them.
         """
-        self._restore(program, [0])
+        run = Run(program, program, 0)
+        self._restore(run.copy, [0])
         pair = self._event(), self._event()
         ask(cu.cuEventRecord, pair[0], self.stream)
-        self._launch(program, 0)
+        self._launch(run, 0)
         ask(cu.cuEventRecord, pair[1], self.stream)
         self._finish()
         single_us = _elapsed_us(pair)
@@ -265,36 +339,46 @@ class Stopwatch:
             return single_us
         # Restored buffers allow one launch each: a second one could find indices of the first in them.
         indices = [index % sets for index in range(min(sets, 20) if self.has_io else 20)]
-        graph = self._program_graph(program, indices)
+        graph = self._program_graph(run, indices)
         replays = []
         for _ in range(3):
-            self._restore(program, indices)
+            self._restore(run.copy, indices)
             pair = self._timed(graph, pair)
             self._finish()
             replays.append(_elapsed_us(pair))
         return max(0.3, (min(replays) - EVENTS_US) / len(indices))
 
     def _measure(self, monitor: "Monitor") -> Any:
-        self._load()
+        if (unloadable := self._load()) is not None:
+            return unloadable
         sets, cold = self._sets()
         self._fill(sets)
-        self._poison(sets)
+        copies = range(len(self.programs))
+        self._poison(copies, range(sets))
         self._finish()
         estimates = [self._estimate_us(program, sets) for program in range(len(self.programs))]
         estimate = min(estimates)
         if max(estimates) > SLOWEST_US:
             return {"declined": f"one launch takes {max(estimates) / 1e6:.1f} s, too long to time again and again"}
         plan = plan_samples(sets, estimate, max(estimates), self.has_io, len(self.programs), self.params)
-        graphs = [
-            [self._program_graph(program, indices) for indices in plan.chunks] for program in range(len(self.programs))
-        ]
+        order = [run for half in plan.halves for run in half]
+        # Code is loaded at its first launch, which must not happen while a graph is captured.
+        for run in sorted((run for run in order if run.code > 0), key=lambda run: -run.program):
+            self._restore(run.copy, [0])
+            self._launch(run, 0)
+        self._finish(max(estimates) * len(order))
+        graphs = {run: [self._program_graph(run, indices) for indices in plan.chunks] for run in order}
         per_sample = len(plan.chunks[0])
         gap_count = max(16, min(per_sample, 1024))
         empty = self._empty_graph(gap_count, self.grid, self.block, self.smem_bytes)
         floors = [self._empty_graph(count, (1, 1, 1), (32, 1, 1), 0) for count in (512, 1024)]
-        flush = self._allocate(2 * self.l2_bytes) if self.has_io and cold and len(plan.chunks) > 1 else None
-        self._warm_up(graphs, plan, estimate)
-        batch = max(1, min(self.BATCH, int(1e6 / (max(estimates) * per_sample * len(self.programs)))))
+        # Chunks are few launches: what restoring, or the program before on the same chunk, left in the cache would count.
+        chunked = len(plan.chunks) > 1 and (self.has_io or len(self.programs) > 1)
+        flush = self._allocate(2 * self.l2_bytes) if cold and chunked else None
+        replay_us = max(estimates) * per_sample
+        block_us = replay_us * (len(order) + EMPTY_SHARE * len(plan.halves))
+        self._warm_up(graphs, order, plan, estimate * per_sample)
+        batch = max(1, min(self.BATCH, int(LONG_WAIT_US / block_us)))
 
         events: dict[Any, Any] = {}
         samples: list[list[float]] = [[] for _ in self.programs]
@@ -303,23 +387,35 @@ class Stopwatch:
         done = 0
         while done < plan.samples:
             count = min(batch, plan.samples - done)
-            self._poison(sets)
+            last = done + count == plan.samples
+            self._poison(copies, range(sets))
             for step in range(count):
                 chunk = (done + step) % len(plan.chunks)
-                for program in range(len(self.programs)):
-                    self._restore(program, plan.chunks[chunk])
-                    if flush is not None:
-                        ask(cu.cuMemsetD8Async, flush, step, 2 * self.l2_bytes, self.stream)
-                    events[step, program] = self._timed(graphs[program][chunk], events.get((step, program)))
-                events[step, "empty"] = self._timed(empty, events.get((step, "empty")))
+                for number, half in enumerate(plan.halves):
+                    events[step, number] = self._timed(empty, events.get((step, number)))
+                    for place, run in enumerate(half):
+                        if last and len(half) > 1 and all(later.copy != run.copy for later in half[place + 1 :]):
+                            self._poison([run.copy], plan.chunks[chunk])
+                        self._restore(run.copy, plan.chunks[chunk])
+                        if flush is not None:
+                            ask(cu.cuMemsetD8Async, flush, step, 2 * self.l2_bytes, self.stream)
+                        key = (step, number, place)
+                        events[key] = self._timed(graphs[run][chunk], events.get(key))
+                        if block_us > LONG_WAIT_US:
+                            self._finish(replay_us)
             # Read while the card works: between batches the clock may already fall.
             reading = monitor.reading()
-            self._finish()
+            self._finish(block_us * count)
             for step in range(count):
-                for program in range(len(self.programs)):
-                    launches = len(plan.chunks[(done + step) % len(plan.chunks)])
-                    samples[program].append(_elapsed_us(events[step, program]) / launches)
-                gaps.append(_elapsed_us(events[step, "empty"]) / gap_count)
+                launches = len(plan.chunks[(done + step) % len(plan.chunks)])
+                replays: list[list[float]] = [[] for _ in self.programs]
+                for number, half in enumerate(plan.halves):
+                    for place, run in enumerate(half):
+                        replays[run.program].append(_elapsed_us(events[step, number, place]) / launches)
+                for column, times in zip(samples, replays, strict=True):
+                    column.append(sum(times) / len(times))
+                empties = [_elapsed_us(events[step, number]) / gap_count for number in range(len(plan.halves))]
+                gaps.append(sum(empties) / len(empties))
             batches.append({"count": count, **reading})
             done += count
             self.job.emit("timed", {"done": done, "of": plan.samples})
@@ -344,7 +440,7 @@ class Stopwatch:
     def _hot(self, estimate_us: float) -> list[float]:
         """Times per launch of the first program with its data in the cache: again and again on one set."""
         count = max(1, min(int(self.params["most_launches"]), math.ceil(float(self.params["target_us"]) / estimate_us)))
-        graph = self._program_graph(0, [0] * count)
+        graph = self._program_graph(Run(0, 0, 0), [0] * count)
         pairs = [self._timed(graph, None) for _ in range(8)]
         self._finish()
         # The first replay is still partly cold.
@@ -362,14 +458,18 @@ class Stopwatch:
         self._finish()
         return sorted(_elapsed_us(pair) for pair in pairs)[replays // 2]
 
-    def _warm_up(self, graphs: Sequence[Sequence[Any]], plan: "Plan", estimate_us: float) -> None:
-        """Keep the card busy for about 50 ms: an idle card needs that long to reach its working clock."""
-        expected_us = estimate_us * len(plan.chunks[0]) * len(graphs)
-        for _ in range(max(1, min(200, int(50_000 / expected_us)))):
-            for program, executables in enumerate(graphs):
-                self._restore(program, plan.chunks[0])
-                ask(cu.cuGraphLaunch, executables[0], self.stream)
-        self._finish()
+    def _warm_up(
+        self, graphs: Mapping[Run, Sequence[Any]], order: Sequence[Run], plan: "Plan", replay_us: float
+    ) -> None:
+        """Keep the card busy for about 50 ms: an idle card needs that long to reach its working clock.
+
+        Slow kernels have done so while their time was estimated.
+        """
+        for _ in range(min(200, int(50_000 / (replay_us * len(order))))):
+            for run in order:
+                self._restore(run.copy, plan.chunks[0])
+                ask(cu.cuGraphLaunch, graphs[run][0], self.stream)
+        self._finish(100_000)
 
     # Outputs of the timed runs
 
@@ -392,6 +492,7 @@ class Stopwatch:
         written = written[:: stride | 1 if stride > 1 else 1]
         scratch = np.empty(max((buffer.nbytes for buffer in outputs), default=0), np.uint8)
         for program in range(int(self.params["checked_programs"])):
+            # The last to write on copy p was program p, see `block_halves`.
             first: dict[tuple[str, int], Bytes] = {}
             for index in written:
                 for buffer in outputs:
@@ -418,36 +519,53 @@ class Stopwatch:
 
 @frozen
 class Plan:
-    """`chunks[i % len(chunks)]` are the sets that sample i launches, in order."""
+    """`chunks[i % len(chunks)]` are the sets that each replay of sample i launches, in order."""
 
     chunks: tuple[tuple[int, ...], ...]
     samples: int
+    halves: tuple[tuple[Run, ...], ...]
 
 
 def plan_samples(
     sets: int, fastest_us: float, slowest_us: float, has_io: bool, programs: int, params: Mapping[str, Any]
 ) -> Plan:
-    """How many launches make a sample, and how many samples.
+    """How many launches make a replay, which replays a sample, and how many samples.
 
-    A sample should last about `target_us`, because events tell half a microsecond apart; K and R belong together:
-    launches come in whole rounds of the sets, or a round is cut into chunks that samples take in turn.
+    A replay should last about `target_us`, because events tell half a microsecond apart, or half of it where a sample
+    is the mean of four; K and R belong together: launches come in whole rounds of the sets, or a round is cut into
+    chunks that samples take in turn. Blocks are full while half of `least_samples` of them fit into `budget_s`: such a
+    block has four times a single sample's replays.
     """
     target_us = float(params["target_us"])
-    launches = max(1, min(int(params["most_launches"]), math.ceil(target_us / fastest_us)))
+
+    def launches_of(replay_us: float) -> int:
+        return max(1, min(int(params["most_launches"]), math.ceil(replay_us / fastest_us)))
+
+    launches = launches_of(target_us if programs == 1 else target_us / 2)
     if launches >= sets and not has_io:
         rounds = -(-launches // sets)
         chunks = [tuple(index for _ in range(rounds) for index in range(sets))]
     elif sets * slowest_us <= 5 * target_us or launches >= sets:
         chunks = [tuple(range(sets))]
     else:
+        launches = launches_of(target_us)
         chunks = [tuple(range(start, min(sets, start + launches))) for start in range(0, sets, launches)]
         if len(chunks) > 1 and len(chunks[-1]) < launches:
             # Samples of one size only, so that their fixed costs weigh the same: the last chunk takes from the front.
             chunks[-1] = tuple(range(sets - launches, sets))
-    round_us = max(len(chunk) for chunk in chunks) * slowest_us * (programs + 0.5)
-    soft, hard = (int(float(params[name]) * 1e6 / round_us) for name in ("budget_s", "most_budget_s"))
-    samples = min(int(params["most_samples"]), max(soft, min(hard, int(params["least_samples"]))))
-    return Plan(tuple(chunks), max(5, samples))
+    replay_us = max(len(chunk) for chunk in chunks) * slowest_us
+
+    def affordable(budget: str, halves: Sequence[Sequence[Run]]) -> int:
+        replays = sum(len(half) + EMPTY_SHARE for half in halves)
+        return int(float(params[budget]) * 1e6 / (replay_us * replays))
+
+    halves, least, fewest = block_halves(programs), int(params["least_samples"]), 5
+    if programs > 1:
+        least = -(-least // 2)
+        if affordable("budget_s", halves) < least:
+            halves, fewest = block_halves(programs, short=True), 3
+    samples = max(affordable("budget_s", halves), min(affordable("most_budget_s", halves), least))
+    return Plan(tuple(chunks), max(fewest, min(int(params["most_samples"]), samples)), halves)
 
 
 def _elapsed_us(pair: Any) -> float:

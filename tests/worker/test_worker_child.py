@@ -214,7 +214,7 @@ async def test_nothing_is_left_after_closing() -> None:
 
 async def test_a_worker_that_cannot_start_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     made = WorkerClient(Settings())
-    made._child.argv = ["/nonexistent/python", "-m", "dice_lsp.worker"]
+    made._judging.child.argv = ["/nonexistent/python", "-m", "dice_lsp.worker"]
     judged = await made.judge(job(SCALE))
     assert isinstance(judged, Judged) and isinstance(judged.build, NotCompiled)
     assert "could not be started" in judged.build.reason
