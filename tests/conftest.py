@@ -1,8 +1,20 @@
 """Shared by all tests: the gpu marker is decided here, in one place."""
 
 import ctypes
+import os
+import shutil
+import tempfile
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Servers that tests start keep their history elsewhere than the developer's own."""
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="dice-lsp-state-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 def has_gpu() -> bool:
