@@ -172,7 +172,7 @@ def evidence_table(report: KernelReport) -> str:
         *_build_rows(report.build, before),
         *_verdict_rows(report.verdict),
         *_timing_rows(report.timing),
-        *_baseline_rows(report.baseline, report.comparison),
+        *_baseline_rows(report),
     ]
     text = f"**{report.name}**\n\n" + _table(("", ""), rows)
     if launch := _launch_rows(report.spec):
@@ -264,7 +264,11 @@ def _fit(parts: Sequence[str]) -> str:
 
 
 def _pressure(build: Compiled) -> str:
-    return f"spills {_spill_bytes(build)} B" if _spill_bytes(build) else f"occ {build.occupancy:.0%}"
+    spill_bytes = _spill_bytes(build)
+    if spill_bytes >= 1000:
+        # All digits, which are in the hover, would push the word out of a hint that ends with `verified on host`.
+        return f"spills {spill_bytes / 1000:.0f} KB"
+    return f"spills {spill_bytes} B" if spill_bytes else f"occ {build.occupancy:.0%}"
 
 
 def _spill_bytes(build: Compiled) -> int:
@@ -348,16 +352,22 @@ def _timing_rows(timing: Timing | NotTimed) -> list[tuple[str, str]]:
     return rows
 
 
-def _baseline_rows(baseline: Baseline | None, comparison: Comparison) -> list[tuple[str, str]]:
+def _baseline_rows(report: KernelReport) -> list[tuple[str, str]]:
+    """Which version the kernel is held against, and how that went."""
+    baseline, comparison, timing = report.baseline, report.comparison, report.timing
+    note = comparison.note if isinstance(comparison, Same) else ""
     rows = []
-    compared = isinstance(comparison, (Faster, Slower, Same, Ambiguous))
     if baseline is not None:
         origin = "accepted" if baseline.origin == "accepted" else "first verified version,"
         evidence, words = baseline.evidence, f"{origin} {_minute(baseline.when)} on {baseline.evidence.device}"
         if evidence.driver and evidence.device != "host":
             words += f", driver {evidence.driver}"
-        rows.append(("baseline", words + (", timed again beside this version now" if compared else "")))
-    if isinstance(comparison, Same) and (note := getattr(comparison, "note", "")):
+        if isinstance(comparison, (Faster, Slower, Same, Ambiguous)) and not note:
+            words += ", timed again beside this version"
+            if comparison.ratio is not None and isinstance(timing, Timing):
+                words += f": about {duration(timing.median_us * comparison.ratio)} now"
+        rows.append(("baseline", words))
+    if note:
         rows.append(("against the baseline", f"same: {note}"))
     elif isinstance(comparison, (Faster, Slower, Same)):
         interval = f"{comparison.low:.3f} to {comparison.high:.3f}"

@@ -5,6 +5,8 @@ import re
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dice_lsp.hint import (
     MAX_LABEL,
@@ -15,6 +17,7 @@ from dice_lsp.hint import (
     history_markdown,
     kernel_hint,
     shorten,
+    verdict_words,
 )
 from dice_lsp.records import (
     Ambiguous,
@@ -78,6 +81,7 @@ WRONG = Wrong("z", 4096, "0", "1.5", "n=5000", 904, 5000)
         (on_host(registers=32), "32 regs (-8)  occ 100%  verified on host"),
         (on_host(registers=168, occupancy=0.375), "168 regs (+128)  verified on host"),
         (on_host(registers=48, spill_store_bytes=16), "48 regs  spills 16 B  verified on host"),
+        (on_host(registers=255, spill_store_bytes=12345), "255 regs  spills 12 KB  verified on host"),
         (on_host(registers=40), "40 regs  occ 100%  verified on host"),
         (on_host(registers=48, compiler="nvcc 13.0"), "48 regs  occ 100%  verified on host"),
         (
@@ -142,9 +146,23 @@ def test_the_hover_names_the_baseline_and_what_changed_since():
     assert rows["spills"] == "0 B stores, 0 B loads, was 8 B"
     assert rows["occupancy"].endswith(", was 50%") and "was" not in rows["shared memory"]
     assert rows["baseline"] == (
-        "accepted 2026-11-30 12:00 UTC on NVIDIA H200, driver 580, timed again beside this version now"
+        "accepted 2026-11-30 12:00 UTC on NVIDIA H200, driver 580, timed again beside this version: about 10.9 us now"
     )
     assert rows["against the baseline"] == "1.13x slower (ratio 0.880 to 0.890)"
+
+
+def test_what_is_known_without_a_race_says_so():
+    same = Same(1.0, 1.0, 1.0, note="the machine code is the same")
+    given = report(timing=TIMING, comparison=same, baseline=baseline())
+    rows = rows_of(evidence_table(given))
+    assert rows["against the baseline"] == "same: the machine code is the same"
+    assert rows["baseline"] == "accepted 2026-11-30 12:00 UTC on NVIDIA H200, driver 580"
+    assert kernel_hint(given).label == "12.3 us  same  verified"
+
+
+def test_a_comparison_that_is_not_settled_says_why():
+    rows = rows_of(evidence_table(report(timing=TIMING, comparison=Ambiguous("noisy"), baseline=baseline())))
+    assert rows["against the baseline"] == "ambiguous: noisy" and rows["baseline"].endswith("beside this version")
 
 
 def test_the_hover_says_why_nothing_was_compared():
@@ -274,6 +292,18 @@ def test_labels_never_grow_past_the_limit():
     assert len(shorten("x" * 100)) == MAX_LABEL
     long = report(verdict=Wrong("a_very_long_buffer_name", 1234567890, "1.234567e-30", "nan", "", 1, 1))
     assert len(kernel_hint(long).label) <= MAX_LABEL
+
+
+@given(
+    st.integers(1, 255), st.integers(1, 255), st.sampled_from([0, 4, 999, 1000, 99000]), st.floats(0, 1), st.sampled_from([ON_HOST, ON_GPU])
+)  # fmt: skip
+def test_the_registers_and_the_verdict_are_in_every_static_label(before, now, spill_bytes, occupancy, verdict):
+    build = attrs.evolve(BUILD, registers=now, spill_store_bytes=spill_bytes, occupancy=occupancy)
+    kept = baseline(build=attrs.evolve(BUILD, registers=before))
+    label = kernel_hint(report(build=build, verdict=verdict, baseline=kept)).label
+    assert len(label) <= MAX_LABEL and label.startswith(f"{now} regs") and label.endswith(verdict_words(verdict, SPEC))
+    assert ("(" in label) <= (before != now)
+    assert "spills" in label or not spill_bytes
 
 
 @pytest.mark.parametrize(
