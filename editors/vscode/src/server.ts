@@ -55,8 +55,13 @@ class Experimental implements StaticFeature {
   clear(): void {}
 }
 
-/** The library stops a client whose start has failed, which then says that it cannot be stopped. */
+/** A client that leaves talking to the user to us. */
 class Client extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false);
+  }
+
+  /** The library stops a client whose start has failed, which then says that it cannot be stopped. */
   override async stop(timeout?: number): Promise<void> {
     if (this.isRunning()) {
       await super.stop(timeout);
@@ -173,13 +178,18 @@ export class Server implements vscode.Disposable {
     this.become({ kind: "starting" });
     const client = this.makeClient(program);
     this.live = client;
+    let problem: unknown;
     try {
       await client.start();
     } catch (error) {
+      problem = error;
+    }
+    // The library also calls it a start when the process ended before it answered.
+    if (!client.isRunning()) {
       // What the process said last comes by another pipe than the news of its end.
       await new Promise((resolve) => setTimeout(resolve, LAST_WORD_MS));
-      if (this.live === client) {
-        this.fail(`the server did not start: ${this.lastWord(error)}`);
+      if (this.live === client && !client.isRunning()) {
+        this.fail(`the server did not start: ${this.lastWord(problem)}`);
       }
     }
   }
