@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     model = commands.add_parser("model", help="checkpoints: list, pull, use")
     verbs = model.add_subparsers(required=True, metavar="VERB")
     listed = verbs.add_parser("list", help="the checkpoints that are here")
+    listed.add_argument("--json", action="store_true", help="print one JSON object")
     listed.set_defaults(run=_model_list)
     pull = verbs.add_parser("pull", help="download a checkpoint from Hugging Face; shows size and licence first")
     pull.add_argument("repository", help="for example DeadlyKitt3n/DICE-1.7B")
@@ -285,10 +286,14 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _model_list(arguments: argparse.Namespace) -> int:
     from dice_lsp.diffusion.registry import list_checkpoints
 
+    if arguments.json:
+        models = [attrs.asdict(found) | {"path": str(found.path)} for found in list_checkpoints()]
+        print(json.dumps({"models": models}, indent=2))
+        return 0
+    current = user_settings().model
     table = Table()
     for head in ("", "name", "parameters", "size", "where"):
         table.add_column(head)
-    current = user_settings().model
     for found in list_checkpoints():
         size = f"{found.size_bytes / 2**20:.1f} MiB"
         table.add_row("*" if found.name == current else "", found.name, found.parameters, size, str(found.path))

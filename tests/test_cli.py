@@ -149,6 +149,12 @@ def test_doctor_tells_what_is_there():
     assert done.returncode == 0
 
 
+def test_the_list_of_checkpoints_is_printed_for_programs_too():
+    models = json.loads(dice("model", "list", "--json").stdout)["models"]
+    tiny = next(model for model in models if model["name"] == "tiny")
+    assert tiny["problem"] is None and tiny["size_bytes"] > 10**6 and Path(tiny["path"]).is_dir()
+
+
 def test_settings_and_schema_are_printed():
     assert b"| `candidates` | `8` |" in dice("settings", "--markdown").stdout
     assert json.loads(dice("schema", "check").stdout)["title"] == "dice-lsp check --json"

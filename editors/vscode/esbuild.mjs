@@ -1,4 +1,6 @@
 // One file for the extension host; `vscode` is given by it. Sources are mapped unless the bundle is for a package.
+import { writeFileSync } from "node:fs";
+
 import * as esbuild from "esbuild";
 
 const minify = process.argv.includes("--minify");
@@ -18,5 +20,6 @@ const options = {
 if (process.argv.includes("--watch")) {
   await (await esbuild.context(options)).watch();
 } else {
-  await esbuild.build(options);
+  const { metafile } = await esbuild.build({ ...options, metafile: true });
+  writeFileSync("dist/meta.json", JSON.stringify(metafile));
 }

@@ -8,20 +8,23 @@ import { onPath, type Program } from "./locate";
 
 const run = promisify(execFile);
 
+/** As `dice-lsp model list --json` has it. */
 interface Checkpoint {
   readonly name: string;
-  readonly parameters?: string;
-  readonly path?: string;
+  readonly parameters: string;
+  readonly path: string;
+  /** Why it cannot be used. */
+  readonly problem: string | null;
 }
 
 export async function selectModel(program: Program | undefined): Promise<void> {
   const present = vscode.workspace.getConfiguration("dice").get<string>("model");
   const known = program ? await listCheckpoints(program) : [];
   const other = { label: "$(edit) Another", description: "a folder, or the name of a checkpoint that was pulled" };
-  const rows = known.map(({ name, parameters, path }) => ({
+  const rows = known.map(({ name, parameters, path, problem }) => ({
     label: name,
-    description: [parameters, name === present ? "in use" : ""].filter(Boolean).join(", "),
-    detail: path ?? "",
+    description: [problem ?? parameters, name === present ? "in use" : ""].filter(Boolean).join(", "),
+    detail: path,
   }));
   const chosen = await vscode.window.showQuickPick([...rows, other], {
     title: "DICE: model",
@@ -89,7 +92,7 @@ async function listCheckpoints(program: Program): Promise<readonly Checkpoint[]>
     return answer.models;
   } catch {
     // A server that cannot list them still takes a name.
-    return [{ name: "tiny" }];
+    return [];
   }
 }
 

@@ -63,14 +63,15 @@ function version(context: vscode.ExtensionContext): string {
 
 /** The line that the terminal shows and runs. */
 export function installCommand(python: string, environment: string, wheel: string): string {
-  const own = path.join(environment, "bin", "python");
-  const hasGpu = onPath("nvidia-smi") !== undefined;
-  const what = hasGpu ? `${wheel}[gpu]` : wheel;
-  const index = hasGpu ? "" : ` --extra-index-url ${TORCH_CPU_INDEX}`;
-  return (
-    `${quoted(python)} -m venv --clear ${quoted(environment)} && ` +
-    `${quoted(own)} -m pip install --disable-pip-version-check${index} ${quoted(what)}`
-  );
+  const pip = `${quoted(path.join(environment, "bin", "python"))} -m pip --disable-pip-version-check install`;
+  const steps = [`${quoted(python)} -m venv --clear ${quoted(environment)}`];
+  if (onPath("nvidia-smi")) {
+    steps.push(`${pip} ${quoted(`${wheel}[gpu]`)}`);
+  } else {
+    // Only this step asks that index: where it cannot be reached, pip would try again for each of the others.
+    steps.push(`${pip} --no-deps --retries 1 --extra-index-url ${TORCH_CPU_INDEX} torch`, `${pip} ${quoted(wheel)}`);
+  }
+  return steps.join(" && ");
 }
 
 async function bundledWheel(context: vscode.ExtensionContext): Promise<string | undefined> {
