@@ -88,6 +88,10 @@ async def _accept(server: DiceServer, given: KernelArguments) -> str | None:
     """Make the kernel's present version its baseline; one sentence if it cannot be."""
     snapshot, kernel = await _kernel(server, given)
     found = server.report(snapshot, kernel.id)
+    pending = server.checking.get(given.uri, {}).get(kernel.id)
+    if (found is None or found[1]) and pending is not None and pending.key == snapshot.keys[kernel.id]:
+        being_checked = f"{kernel.name} is being checked: accept it when its verdict is there"
+        return being_checked if pending.early is None else why_not(pending.early) or being_checked
     if found is None:
         return f"{kernel.name} was not checked yet: save the file or check the kernel, then accept it"
     report, stale = found

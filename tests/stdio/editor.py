@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,18 @@ HERE = Path(__file__).resolve().parent
 WHOLE = t.Range(t.Position(0, 0), t.Position(2**31 - 1, 0))
 
 
-def capabilities(name: str) -> t.ClientCapabilities:
-    """What Neovim 0.11.4 says of itself (recorded), or VS Code with languageclient 10."""
+def capabilities(name: str, experimental: Mapping[str, bool] | None = None) -> t.ClientCapabilities:
+    """What Neovim 0.11.4 says of itself (recorded), or VS Code with languageclient 10; and what an extension adds."""
     if name == "neovim":
         recorded = json.loads((HERE / "neovim_0.11.4.json").read_text())
-        recorded["experimental"] = {"dice": True}
+        recorded["experimental"] = experimental or {"dice": True}
         return converters.get_converter().structure(recorded, t.ClientCapabilities)
     given = client_capabilities("visual_studio_code")
     assert given.text_document and given.workspace and given.general and given.text_document.code_action
+    given.experimental = experimental
+    given.text_document.inline_completion = t.InlineCompletionClientCapabilities()
+    assert given.workspace.workspace_edit is not None
+    given.workspace.workspace_edit.change_annotation_support = t.ChangeAnnotationsSupportOptions()
     given.general.position_encodings = [t.PositionEncodingKind.Utf16]
     given.text_document.inlay_hint = t.InlayHintClientCapabilities(dynamic_registration=True)
     given.text_document.code_action.tag_support = t.CodeActionTagOptions([t.CodeActionTag.LlmGenerated])
@@ -59,6 +63,9 @@ class Editor:
         self.refreshes = 0
         self.notifications: list[tuple[str, Any]] = []
         self.take_edits = True
+        self.confirms = True
+        """Whether the user ticks an edit that is shown for confirmation."""
+        self.asked_about: list[t.ChangeAnnotation] = []
 
         @client.feature(t.WORKSPACE_INLAY_HINT_REFRESH)
         def inlay_refresh(params: None) -> None:
@@ -72,7 +79,7 @@ class Editor:
 
         @client.feature("dice/status")
         def status(params: Any) -> None:
-            self.notifications.append(("dice/status", params))
+            self.notifications.append(("dice/status", plain(params)))
 
         @client.feature("dice/candidate")
         def candidate(params: Any) -> None:
@@ -86,9 +93,15 @@ class Editor:
     def encoding(self) -> str:
         return "utf-8" if self.name == "neovim" else "utf-16"
 
-    async def start(self, **options: Any) -> t.InitializeResult:
+    async def start(
+        self, *folders: Path, experimental: Mapping[str, bool] | None = None, **options: Any
+    ) -> t.InitializeResult:
         return await self.client.initialize_session(
-            t.InitializeParams(capabilities=capabilities(self.name), initialization_options=options)
+            t.InitializeParams(
+                capabilities=capabilities(self.name, experimental),
+                initialization_options=options,
+                workspace_folders=[t.WorkspaceFolder(folder.as_uri(), folder.name) for folder in folders] or None,
+            )
         )
 
     # Texts
@@ -135,6 +148,13 @@ class Editor:
         if not self.take_edits or version != self.versions[uri]:
             return t.ApplyWorkspaceEditResult(applied=self.name == "neovim")
         (edit,) = change.edits
+        if isinstance(edit, t.AnnotatedTextEdit):
+            assert params.edit.change_annotations is not None
+            annotation = params.edit.change_annotations[edit.annotation_id]
+            self.asked_about.append(annotation)
+            if annotation.needs_confirmation and not self.confirms:
+                # VS Code says so when its preview is left by Apply with nothing ticked.
+                return t.ApplyWorkspaceEditResult(applied=True)
         start, end = self.offsets(uri, edit.range)
         self.replace(uri, start, end, edit.new_text)
         return t.ApplyWorkspaceEditResult(applied=True)
@@ -218,6 +238,27 @@ class Editor:
         found = await self.client.text_document_hover_async(t.HoverParams(t.TextDocumentIdentifier(uri), at))
         assert found is None or isinstance(found.contents, t.MarkupContent)
         return None if found is None else found.contents.value
+
+    async def status(self) -> Any:
+        return plain(await self.client.protocol.send_request_async("dice/status", None))
+
+    async def history(self, uri: str, kernel: str) -> Any:
+        return plain(await self.client.protocol.send_request_async("dice/history", {"uri": uri, "kernel": kernel}))
+
+    async def ghost(self, uri: str, at: int) -> t.InlineCompletionItem | None:
+        """The ghost text at a cursor."""
+        place = self.range(uri, at, at).start
+        context = t.InlineCompletionContext(t.InlineCompletionTriggerKind.Automatic)
+        params = t.InlineCompletionParams(context, t.TextDocumentIdentifier(uri), place)
+        found = await self.client.text_document_inline_completion_async(params)
+        assert isinstance(found, t.InlineCompletionList) and len(found.items) <= 1
+        return found.items[0] if found.items else None
+
+    def accept_ghost(self, uri: str, item: t.InlineCompletionItem) -> None:
+        """Put it into the text, as an editor does: without a word to the server but the change."""
+        assert item.range is not None and isinstance(item.insert_text, str)
+        assert item.range.start.line == item.range.end.line, "editors show only items of one line"
+        self.replace(uri, *self.offsets(uri, item.range), item.insert_text)
 
     async def candidates(self, uri: str) -> list[Any]:
         return plain(await self.client.protocol.send_request_async("dice/candidates", {"uri": uri}))
