@@ -5,9 +5,11 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
+import attrs
 import jsonschema
 import pytest
 import yaml
@@ -46,10 +48,10 @@ void launch(const float* x, float* y, int n) { crowded<<<(n + 255) / 256, 256>>>
 CAPPED = "--flag=-maxrregcount=24"
 
 
-def run(*arguments: object, cwd: Path) -> process.Finished:
-    argv = [*map(str, arguments)]
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return process.run(argv, deadline_s=150, cwd=str(cwd), env=environment, limits=process.Limits())
+def run(*arguments: object, cwd: Path, environment: Mapping[str, str] | None = None) -> process.Finished:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, **(environment or {})}
+    return process.run([*map(str, arguments)], deadline_s=150, cwd=str(cwd), env=variables, limits=process.Limits())
 
 
 def check(cwd: Path, *arguments: object, backend: str = "host") -> tuple[int, str]:
@@ -307,6 +309,40 @@ def test_the_hook_refuses_a_commit_that_makes_a_kernel_worse(tmp_path):
     git(tmp_path, "rm", "--cached", "--quiet", "crowded.cu")
     code, text = hooked()
     assert code == 0 and "Skipped" in text, text
+
+
+@pytest.mark.slow
+def test_the_hook_installs_from_a_repository_and_runs(tmp_path):
+    """As another repository has it: pre-commit clones this one, builds it and installs it into an environment of its own.
+
+    Only what this package needs is borrowed from the present environment, because PyTorch alone would take minutes.
+    """
+    ours, theirs = tmp_path / "dice_lsp", tmp_path / "theirs"
+    ours.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".pre-commit-hooks.yaml"):
+        shutil.copy(ROOT / name, ours / name)
+    shutil.copytree(ROOT / "dice_lsp", ours / "dice_lsp", ignore=shutil.ignore_patterns("__pycache__"))
+    git(ours, "init", "--quiet")
+    git(ours, "add", ".")
+    git(ours, "commit", "--quiet", "-m", "all")
+    git(ours, "tag", "v1")
+
+    theirs.mkdir()
+    shutil.copy(SAXPY, theirs / "saxpy.cu")
+    git(theirs, "init", "--quiet")
+    config = {
+        "repos": [{"repo": str(ours), "rev": "v1", "hooks": [{"id": "dice-check", "args": ["--backend", "host"]}]}]
+    }
+    (theirs / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    git(theirs, "add", ".")
+    borrowed = {
+        "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1",
+        "PYTHONPATH": str(Path(attrs.__file__).parent.parent), "PRE_COMMIT_HOME": str(tmp_path / "cache"),
+    }  # fmt: skip
+    done = run(sys.executable, "-m", "pre_commit", "run", "--verbose", cwd=theirs, environment=borrowed)
+    text = done.stdout.decode() + done.stderr.decode()
+    assert done.returncode == 0 and "verified on host" in text and "timing is switched off" in text, text
+    assert "Installing environment" in text
 
 
 def test_pre_commit_takes_the_manifest_and_the_example():

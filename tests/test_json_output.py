@@ -1,6 +1,7 @@
 """What --json prints fits its schema, and every member of every union is in it."""
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -95,6 +96,14 @@ def test_a_kernel_has_its_baseline_the_changes_and_the_regression():
     }
     assert "spills" in kernel["regression"] and kernel["failed"]
     assert "cubin" not in json.dumps(kernel)
+
+
+def test_the_readme_names_every_part_of_a_checked_kernel():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    start = readme.index("`check` has `kernels[]`")
+    told = set(re.findall(r"`(\w+)`", readme[start : readme.index("\n\n", start)]))
+    file = check_schema()["$defs"]["File"]["properties"]
+    assert told - {"check", "kind"} == {*file["kernels"]["items"]["properties"], *file} - {"file", "kernels"}
 
 
 def test_the_wire_is_lossless():

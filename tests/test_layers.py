@@ -95,20 +95,10 @@ def test_every_room_has_a_floor() -> None:
     helpers = {"__init__"}
     # Leaves of the command line: only __main__ and the floors that name them may use them, and they use what is below.
     unplaced = {room_of(path) for path in FILES} - FLOOR.keys() - helpers
+    imports = [(path, name) for path in FILES for name, _ in imports_of(ast.parse(path.read_text("utf-8")))]
     for room in sorted(unplaced):
-        users = {
-            room_of(path)
-            for path in FILES
-            for name, _ in imports_of(ast.parse(path.read_text("utf-8")))
-            if f"{name}.".startswith(f"dice_lsp.{room}.")
-        }
-        used = {
-            name.split(".")[1]
-            for path in FILES
-            if room_of(path) == room
-            for name, _ in imports_of(ast.parse(path.read_text("utf-8")))
-            if name.startswith("dice_lsp.")
-        }
+        users = {room_of(path) for path, name in imports if f"{name}.".startswith(f"dice_lsp.{room}.")}
+        used = {name.split(".")[1] for path, name in imports if room_of(path) == room and name.startswith("dice_lsp.")}
         lowest_user = min((FLOOR[user] for user in users - {room} if user in FLOOR), default=len(FLOORS))
         highest_used = max((FLOOR[other] for other in used - {room} if other in FLOOR), default=-1)
         assert highest_used < lowest_user, f"{room} uses floor {highest_used} and is used by floor {lowest_user}"
