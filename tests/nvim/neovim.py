@@ -30,7 +30,8 @@ def run_script(script: Path, folder: Path, *, deadline_s: float = 240.0, **envir
     command = [
         executable(), "--clean", "--headless", "-n",
         "--cmd", f"set runtimepath^={ROOT / 'editors/nvim'}",
-        "-c", f"luafile {script}",
+        # Scheduled, so that Neovim has started as it does for a user before the script runs.
+        "-c", f"lua vim.schedule(function() vim.cmd.luafile([[{script}]]) end)",
     ]  # fmt: skip
     finished = subprocess.run(
         command,

@@ -9,7 +9,7 @@ end
 
 --- Wait for a condition. The time is generous: it only bounds a failure.
 function t.wait(what, condition, timeout)
-  assert(vim.wait(timeout or 90000, condition, 20), "waited in vain until " .. what)
+  assert(vim.wait(timeout or tonumber(vim.env.DICE_TEST_PATIENCE_MS or "90000"), condition, 20), "waited in vain until " .. what)
 end
 
 --- The label of our hint at a 1-based line, or "".

@@ -39,6 +39,58 @@ local function doctor(cmd)
   end
 end
 
+-- What a running server says of its model and its judge.
+local function parts(client, bufnr)
+  local answer = client:request_sync("dice/status", vim.empty_dict(), 3000, bufnr)
+  local status = answer and answer.result
+  if not status then
+    vim.health.warn("the server does not answer", { ":Dice restart starts it anew, :Dice log shows what it wrote" })
+    return
+  end
+  local report = { failed = vim.health.error, ready = vim.health.ok }
+  for _, line in ipairs(require("dice_lsp.status").lines(status)) do
+    local what, state = line:match("^(%a+): (%a+)")
+    local tell = (what == "model" or what == "judge") and report[state] or vim.health.info
+    tell(line)
+  end
+end
+
+local function session()
+  vim.health.start("dice_lsp: this session")
+  local clients = vim.lsp.get_clients({ name = "dice_lsp" })
+  if #clients == 0 then
+    vim.health.warn("no server is running", { "open a .cu file, then look at :Dice log" })
+  end
+  for _, client in ipairs(clients) do
+    local version = vim.tbl_get(client, "server_info", "version") or ""
+    vim.health.ok(
+      ("server %s runs for %d buffers, positions in %s"):format(
+        version,
+        vim.tbl_count(client.attached_buffers),
+        client.offset_encoding
+      )
+    )
+    if client.root_dir then
+      local own = vim.fs.joinpath(client.root_dir, ".dice", "settings.toml")
+      if vim.uv.fs_stat(own) then
+        vim.health.info(("%s has settings of this folder"):format(own))
+      end
+    end
+    parts(client, next(client.attached_buffers))
+  end
+  local clangd = vim.lsp.get_clients({ name = "clangd" })[1]
+  if clangd then
+    vim.health.ok("clangd runs too: it does C++ diagnostics, navigation and formatting, dice_lsp does none of these")
+  else
+    vim.health.info("clangd does not run: dice_lsp works without it, C++ diagnostics and navigation are clangd's")
+  end
+  if vim.lsp.inline_completion then
+    vim.health.ok("ghost text of the best candidate can be shown")
+  else
+    vim.health.info("ghost text needs Neovim 0.12; everything else works")
+  end
+end
+
 function M.check()
   vim.health.start("dice_lsp: Neovim")
   if vim.fn.has("nvim-0.11") == 1 then
@@ -59,32 +111,12 @@ function M.check()
     doctor(cmd)
   else
     vim.health.error(("%s is not executable"):format(cmd[1]), {
-      "install it with `pip install dice-lsp`",
+      "install it with `pip install dice-lsp`, then :Dice start",
       'or name it: vim.lsp.config("dice_lsp", { cmd = { "/path/to/dice-lsp", "serve" } })',
     })
   end
 
-  vim.health.start("dice_lsp: this session")
-  local clients = vim.lsp.get_clients({ name = "dice_lsp" })
-  if #clients == 0 then
-    vim.health.warn("no server is running", { "open a .cu file, then look at " .. vim.lsp.get_log_path() })
-  end
-  for _, client in ipairs(clients) do
-    local version = vim.tbl_get(client, "server_info", "version") or ""
-    vim.health.ok(
-      ("server %s runs for %d buffers, positions in %s"):format(
-        version,
-        vim.tbl_count(client.attached_buffers),
-        client.offset_encoding
-      )
-    )
-  end
-  local others = vim.tbl_filter(function(client)
-    return client.name == "clangd"
-  end, vim.lsp.get_clients())
-  if #others > 0 then
-    vim.health.ok("clangd runs too: it does diagnostics and navigation, dice_lsp does not")
-  end
+  session()
 end
 
 return M

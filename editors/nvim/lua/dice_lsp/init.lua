@@ -205,10 +205,8 @@ end
 --- Hold later versions of a kernel against the one that stands there now.
 function M.accept_baseline(bufnr, kernel)
   for_kernel(bufnr, kernel, "dice.acceptBaseline", function(result, id)
-    if result.accepted then
+    if result.accepted then -- otherwise the server has said why
       M.notify(("this version of %s is its baseline now"):format(id))
-    elseif result.reason then
-      M.notify(result.reason, vim.log.levels.WARN)
     end
   end)
 end

@@ -129,7 +129,8 @@ function M.phrase(bufnr)
   elseif status.state == "failed" then
     return "DICE: failed: " .. short(reason(status))
   elseif status.state == "filling" then
-    return "DICE: filling"
+    local loading = status.model and status.model.state == "loading"
+    return loading and "DICE: filling, the model is being loaded" or "DICE: filling"
   elseif status.state == "checking" then
     return "DICE: checking"
   end
