@@ -22,12 +22,20 @@ export interface Api {
 
 type Report = (message: string) => void;
 
+let running: Server | undefined;
+
+/** VS Code waits for this, so that the server has its time to end what it runs. */
+export function deactivate(): Promise<void> | undefined {
+  return running?.stop();
+}
+
 export async function activate(context: vscode.ExtensionContext): Promise<Api> {
   const log = vscode.window.createOutputChannel("DICE", { log: true });
   const server: Server = new Server(context, log, () => middleware(context, fills));
   const candidates = new Candidates(() => server.client);
   const fills: Fills = new Fills(() => server.client, candidates);
   const status = new Status(server);
+  running = server;
   context.subscriptions.push(log, server, candidates, status);
   server.onClient((client) => {
     fills.listen(client);
