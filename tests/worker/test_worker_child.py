@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from attrs import evolve
 
 from dice_lsp import process
 from dice_lsp.config import Settings
@@ -20,6 +21,7 @@ from dice_lsp.records import (
     Judged,
     JudgeJob,
     LaunchSpec,
+    NotCompared,
     NotCompiled,
     NotTimed,
     Unsafe,
@@ -30,6 +32,7 @@ from dice_lsp.records import (
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker.__main__ import MEMORY_EXIT, launch_figures
+from dice_lsp.worker.benchmark import NO_GPU
 from dice_lsp.worker.client import _EXITS, MAX_DEATHS, WorkerClient, worker_environment
 from dice_lsp.worker.compile import CompileJob
 
@@ -190,6 +193,64 @@ async def test_a_cancelled_compile_costs_no_other_job(client: WorkerClient) -> N
     assert isinstance((await client.judge(job(SCALE))).verdict, Verified)
 
 
+async def test_what_only_compiles_does_not_wait_for_what_runs(client: WorkerClient) -> None:
+    alone = await client.judge(job(SCALE, verify=False, benchmark=False))
+    running = asyncio.Event()
+    long = asyncio.create_task(client.judge(job(ENDLESS, run_deadline_s=20.0), lambda *_: running.set()))
+    try:
+        await asyncio.wait_for(running.wait(), 60)
+        beside = await client.judge(job(SCALE, verify=False, benchmark=False))
+        builds = await client.compile(compile_order(SCALE))
+        assert not long.done()
+    finally:
+        long.cancel()
+        await asyncio.gather(long, return_exceptions=True)
+    assert isinstance(beside.build, Compiled) and isinstance(alone.build, Compiled)
+    assert isinstance(builds["scale"], Compiled) and builds["scale"].registers == alone.build.registers
+    assert evolve(beside.build, elapsed_ms=0) == evolve(alone.build, elapsed_ms=0)
+    assert evolve(beside.evidence, when="") == evolve(alone.evidence, when="")
+    assert (beside.verdict, beside.timing) == (alone.verdict, alone.timing)
+
+
+async def test_a_compile_that_is_ended_or_cancelled_costs_no_judgement_beside_it(client: WorkerClient) -> None:
+    running = asyncio.Event()
+    long = asyncio.create_task(client.judge(job(ENDLESS, run_deadline_s=20.0), lambda *_: running.set()))
+    await asyncio.wait_for(running.wait(), 60)
+    await client.compile(compile_order(SCALE))
+    builds = await client.compile(compile_order(SLOW), deadline_s=0.3)
+    assert builds == {"slow": NotCompiled("the compiler did not end within 0.3 s")}
+    cancelled = asyncio.create_task(client.compile(compile_order(SLOW)))
+    await asyncio.sleep(0.3)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    (build,) = (await client.compile(compile_order(SCALE))).values()
+    assert isinstance(build, Compiled)
+    judged = await long
+    assert isinstance(judged.verdict, Unsafe) and judged.verdict.hazard == "timeout" and client.starts == 1
+
+
+async def test_code_is_handed_out_only_to_those_who_keep_it(client: WorkerClient) -> None:
+    kept = (await client.judge(job(SCALE, verify=False, benchmark=False, keep_code=True))).build
+    light = (await client.judge(job(SCALE, verify=False, benchmark=False))).build
+    assert isinstance(kept, Compiled) and kept.cubin.startswith(b"\x7fELF") and kept.symbol.encode() in kept.cubin
+    assert evolve(kept, cubin=b"", elapsed_ms=0) == evolve(light, elapsed_ms=0)  # type: ignore[type-var]
+
+
+async def test_kept_code_is_a_rival_and_never_a_reference(client: WorkerClient) -> None:
+    kept = (await client.judge(job(SCALE, verify=False, benchmark=False, keep_code=True))).build
+    assert isinstance(kept, Compiled)
+    model = parse(SCALE)
+    rival = {"baseline_build": kept, "baseline_kernel": model.kernels[-1]}
+    judged = await client.judge(job(SCALE, **rival))
+    assert isinstance(judged.verdict, Verified) and judged.verdict.reference == "scale_cpu"
+    assert judged.comparison == NotCompared(NO_GPU) and isinstance(judged.build, Compiled)
+    # Without a reference of its own a kernel stays unverified: machine code says nothing about what is right.
+    alone = SCALE[SCALE.index("//dice") :].replace("; ref scale_cpu", "")
+    unsure = await client.judge(job(alone, **rival))
+    assert isinstance(unsure.verdict, Unverified) and unsure.verdict == (await client.judge(job(alone))).verdict
+
+
 async def test_two_clients_do_not_meet(client: WorkerClient) -> None:
     other = WorkerClient(Settings(), env=worker_environment(DICE_LSP_BACKEND="host"))
     try:
@@ -204,9 +265,11 @@ async def test_two_clients_do_not_meet(client: WorkerClient) -> None:
 async def test_nothing_is_left_after_closing() -> None:
     made = WorkerClient(Settings(backend="host"))
     await made.start()
-    assert made.pid is not None
-    child = psutil.Process(made.pid)
-    family = [child, *child.children(recursive=True)]
+    assert made._warming is not None
+    await made._warming
+    assert made.pid is not None and made._compiling.child.pid is not None
+    children = [psutil.Process(pid) for pid in (made.pid, made._compiling.child.pid)]
+    family = [*children, *(member for child in children for member in child.children(recursive=True))]
     await made.close()
     assert made.pid is None
     assert not any(member.is_running() and member.status() != psutil.STATUS_ZOMBIE for member in family)
