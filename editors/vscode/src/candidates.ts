@@ -62,7 +62,8 @@ export class Candidates implements vscode.Disposable {
     if (!client || !offers.some((offer) => offer.candidates.length > 0)) {
       return undefined;
     }
-    this.open?.close();
+    // One after the other: a list that ends puts the editor back as it was.
+    await this.open?.close();
     const picker = new Picker(client, this.texts, document, offers, fill);
     this.open = picker;
     picker.onDidEnd(() => {
@@ -75,7 +76,7 @@ export class Candidates implements vscode.Disposable {
   }
 
   dispose(): void {
-    this.open?.close();
+    void this.open?.close();
     this.registration.dispose();
   }
 }
@@ -105,6 +106,7 @@ export class Picker {
   private movedAt = 0;
   private preview: NodeJS.Timeout | undefined;
   private previewing: Promise<void> = Promise.resolve();
+  private leaving: Promise<void> | undefined;
   private refreshing: Promise<void> | undefined;
   private refreshAgain = false;
 
@@ -162,8 +164,10 @@ export class Picker {
     }
   }
 
-  close(): void {
+  /** As Escape does; done once the editor is as it was. */
+  async close(): Promise<void> {
     this.pick.hide();
+    await this.leave();
   }
 
   private async fetch(): Promise<void> {
@@ -175,7 +179,7 @@ export class Picker {
       }
       this.offers = offers;
       if (!offers.some((offer) => offer.candidates.length > 0)) {
-        this.close();
+        void this.close();
         return;
       }
       this.fillIn();
@@ -187,7 +191,9 @@ export class Picker {
     const running = this.offers.some((offer) => offer.running);
     this.pick.title = `DICE: candidates for ${this.offers.length === 1 && first?.kernel ? first.kernel : "this file"}`;
     this.pick.busy = running;
-    if (!running) {
+    if (running) {
+      this.pick.placeholder ??= "More candidates are being judged";
+    } else {
       this.pick.placeholder = "Enter applies, Escape leaves the text as it was";
     }
     const before = this.pick.activeItems[0]?.candidate?.key;
@@ -295,9 +301,9 @@ export class Picker {
     this.taken = true;
     this.pick.hide();
     await this.leave();
+    this.ended.fire("applied");
     const choice = { fill: offer.fill, candidate: candidate.label, key: candidate.key };
     await vscode.commands.executeCommand<Applied>("dice.apply", preview ? { ...choice, preview } : choice);
-    this.ended.fire("applied");
   }
 
   private async onHide(): Promise<void> {
@@ -308,7 +314,12 @@ export class Picker {
   }
 
   /** The editor as it was before the list. */
-  private async leave(): Promise<void> {
+  private leave(): Promise<void> {
+    this.leaving ??= this.leaveNow();
+    return this.leaving;
+  }
+
+  private async leaveNow(): Promise<void> {
     this.over = true;
     clearTimeout(this.preview);
     this.pick.dispose();

@@ -111,7 +111,7 @@ export class Fills {
       void bar.then((open) => open.end());
     }
     this.bars.clear();
-    this.candidates.shown?.close();
+    void this.candidates.shown?.close();
   }
 
   private openBar(token: ProgressToken, title: string, message: string | undefined): Promise<Bar> {
@@ -175,7 +175,7 @@ export class Fills {
     const fill = result?.fill ?? undefined;
     if (!result || fill === undefined || result.candidates.length === 0) {
       // The server has said why.
-      (await run.opening)?.close();
+      await (await run.opening)?.close();
       return;
     }
     const wasOpened = run.opening !== undefined;
