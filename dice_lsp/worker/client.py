@@ -132,13 +132,14 @@ class WorkerClient:
                 await lane.child.call("warm", self._params(lane), deadline_s=HELLO_DEADLINE_S)
                 lane.fresh = False
             except (ChildDied, ChildError, TimeoutError) as error:
-                log.warning("the worker that only compiles did not start: %s", error)
+                log.info("the worker that only compiles did not start: %s", error)
 
     async def close(self) -> None:
         """End the workers and everything they started."""
-        if self._warming is not None:
-            self._warming.cancel()
-            await asyncio.gather(self._warming, return_exceptions=True)
+        # Not cancelled: asyncio waits for ever when that happens while it starts a process.
+        while self._warming is not None and not self._warming.done():
+            self._compiling.child.kill()
+            await asyncio.wait([self._warming], timeout=0.05)
         await asyncio.gather(self._judging.child.close(), self._compiling.child.close())
         self._become("off")
 

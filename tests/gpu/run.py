@@ -26,6 +26,7 @@ HEADS = {
     "broken": ("back end", "a kernel that", "found", "where", "took", "next job", "took"),
     "recovery": ("back end", "what", "ended after", "next kernel done after"),
     "same": ("back end", "kernel", "verdicts against itself", "ratios"),
+    "placement": ("back end", "kernel beside its rival", "verdicts", "ratios", "medians us"),
     "planted": ("back end", "difference", "verdicts in both orders", "ratios"),
     "restored": ("back end", "kernel", "median us", "spread"),
     "busy": ("back end", "said while another process computes",),

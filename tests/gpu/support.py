@@ -59,6 +59,16 @@ class Bench:
         return judged
 
 
+def source_of(bench: Bench, text: str, name: str) -> Source:
+    """A kernel as the worker compiles it."""
+    kernel, spec = parsed(text, name)
+    job = JudgeJob(text, "/nowhere/test.cu", kernel, spec, verify=False, benchmark=False, keep_code=True)
+    answer = bench.worker.judge({"settings": {"backend": bench.backend.kind}, "job": to_wire(job)}, bench.call())
+    build = from_wire(answer, Judged).build
+    assert isinstance(build, Compiled) and build.cubin, build
+    return Source("", job.path, kernel, spec.template, build)
+
+
 def parsed(text: str, name: str) -> tuple[Kernel, LaunchSpec]:
     model = parse(text)
     kernel = next(kernel for kernel in model.kernels if kernel.name == name)

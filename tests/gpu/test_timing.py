@@ -9,13 +9,38 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from attrs import evolve
 
-from dice_lsp.records import Ambiguous, Faster, Same, Slower, kind_of
-from dice_lsp.worker.benchmark import compare, keep, launch_floor_us, net, summarize
+from dice_lsp.records import (
+    Ambiguous,
+    Comparison,
+    Compiled,
+    Faster,
+    JudgeJob,
+    NotCompared,
+    Same,
+    Slower,
+    Timing,
+    TimingResult,
+    kind_of,
+)
+from dice_lsp.worker.benchmark import SAME_CODE, benchmark, compare, keep, launch_floor_us, net, summarize
 from dice_lsp.worker.device import Declined, Samples
 from dice_lsp.worker.launch import Ran
+from dice_lsp.worker.machine_code import same_machine_code
 from dice_lsp.worker.stopwatch import Stopwatch
-from tests.gpu.support import TIMED, Bench, plain_launch, plain_source, record, timed_order
+from tests.gpu.support import (
+    TIMED,
+    TRANSPOSE,
+    Bench,
+    parsed,
+    plain_launch,
+    plain_source,
+    record,
+    saxpy,
+    source_of,
+    timed_order,
+)
 
 TABLE = [
     ("empty", "spin", 0, 33_792), ("spin 3k", "spin", 3_000, 33_792), ("spin 8k", "spin", 8_000, 33_792),
@@ -116,6 +141,71 @@ def test_restored_buffers_time_like_written_ones(bench: Bench) -> None:
     for output in result.outputs:
         wanted = z[output.seed] + 2 * x[output.seed] + y[output.seed]
         np.testing.assert_allclose(output.data.view(np.float32), wanted, rtol=1e-5, atol=1e-5)
+
+
+TRANSPOSE_4096 = TRANSPOSE.replace(
+    "rows = 2048 | 1000 | 33 | 1, cols = 1024 | 777 | 65 | 1", "rows = 4096 | 33, cols = 4096 | 65"
+)
+TRANSPOSED_OTHERWISE = TRANSPOSE_4096.replace(
+    "if (cc < cols && r < rows)", "if (r < rows && cc < cols && c + r + 2 > 0)"
+)
+"""One comparison more, which takes no time beside the memory."""
+
+
+def race(bench: Bench, text: str, rival: str, name: str) -> tuple[TimingResult, Comparison]:
+    """Time a kernel beside another, of the same machine code or not."""
+    made, accepted = (source_of(bench, each, name) for each in (text, rival))
+    kernel, spec = parsed(text, name)
+    job = JudgeJob(text, "/nowhere/test.cu", kernel, spec)
+    return benchmark(job, made, accepted, bench.backend, race_same_code=True)
+
+
+@pytest.mark.parametrize("rival", ["itself", "one comparison more"])
+def test_where_buffers_lie_makes_no_kernel_slower(bench: Bench, rival: str) -> None:
+    """Strided accesses feel on which pages a buffer lies: the same code was once told to be 1.5 % slower than itself."""
+    text = TRANSPOSE_4096 if rival == "itself" else TRANSPOSED_OTHERWISE
+    codes = [source_of(bench, each, "transpose").compiled for each in (TRANSPOSE_4096, text)]
+    assert codes[0] is not None and codes[1] is not None
+    assert same_machine_code(codes[0], codes[1]) == (rival == "itself")
+    found: Counter[str] = Counter()
+    ratios, medians = [], []
+    for _ in range(10):
+        timing, verdict = race(bench, TRANSPOSE_4096, text, "transpose")
+        assert isinstance(timing, Timing) and not isinstance(verdict, NotCompared), (timing, verdict)
+        found[kind_of(type(verdict))] += 1
+        ratios.append(verdict.ratio)
+        medians.append(timing.median_us)
+    record("placement", bench.backend.kind, f"transpose 4096 x 4096 beside {rival}", dict(found),
+           f"{min(ratios):.4f} to {max(ratios):.4f}", f"{min(medians):.2f} to {max(medians):.2f}")  # fmt: skip
+    assert set(found) == {"same"}, (found, ratios)
+
+
+def test_the_same_machine_code_is_not_raced(bench: Bench) -> None:
+    renamed = (
+        TRANSPOSE_4096.replace("int cc =", "int column =")
+        .replace("cc < cols", "column < cols")
+        .replace("b[cc", "b[column")
+    )
+    judged = bench.judge(TRANSPOSE_4096, "transpose", baseline=renamed, verify=False)
+    record("placement", bench.backend.kind, "transpose, a variable renamed", f"{judged.comparison}", "", "")
+    assert judged.comparison == Same(1.0, 1.0, 1.0, SAME_CODE) and isinstance(judged.timing, Timing)
+
+
+def test_kept_code_is_timed_beside_new_code(bench: Bench) -> None:
+    slower = saxpy("int i = blockIdx.x * blockDim.x + threadIdx.x; for (int k = 0; k < 4; k++) if (i < n) "
+                   "((volatile float*)z)[i] = a * x[i] + y[i];")  # fmt: skip
+    kept = bench.judge(slower, "saxpy", verify=False, benchmark=False, keep_code=True).build
+    assert isinstance(kept, Compiled) and kept.cubin
+    rival = {"baseline_kernel": parsed(slower, "saxpy")[0], "verify": False}
+    judged = bench.judge(saxpy(), "saxpy", baseline_build=kept, **rival)
+    record("placement", bench.backend.kind, "saxpy 1M beside kept code of a slower one", kind_of(type(judged.comparison)),
+           f"{getattr(judged.comparison, 'ratio', None)}", "")  # fmt: skip
+    assert isinstance(judged.comparison, Faster), judged.comparison
+    broken = evolve(kept, cubin=kept.cubin[:64] + bytes(len(kept.cubin) - 64))
+    for rest in (broken, evolve(kept, arch="sm_70")):
+        refused = bench.judge(saxpy(), "saxpy", baseline_build=rest, **rival)
+        assert isinstance(refused.comparison, NotCompared) and refused.comparison.reason, refused
+        assert isinstance(refused.timing, Timing), refused.timing
 
 
 @contextlib.contextmanager

@@ -275,6 +275,15 @@ async def test_nothing_is_left_after_closing() -> None:
     assert not any(member.is_running() and member.status() != psutil.STATUS_ZOMBIE for member in family)
 
 
+async def test_a_client_that_is_closed_while_it_starts_ends_too() -> None:
+    for delay_s in (0.0, 0.01, 0.3):
+        made = WorkerClient(Settings(backend="host"))
+        await made.start()
+        await asyncio.sleep(delay_s)
+        await asyncio.wait_for(made.close(), 30)
+        assert made.pid is None and made._compiling.child.pid is None
+
+
 async def test_a_worker_that_cannot_start_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     made = WorkerClient(Settings())
     made._judging.child.argv = ["/nonexistent/python", "-m", "dice_lsp.worker"]
