@@ -2,10 +2,12 @@
 
 import argparse
 import asyncio
+import contextlib
 import glob
 import io
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dice_lsp import baseline as baselines
-from dice_lsp.checked import Checked, CheckedFile, CheckedKernel, figures_problem
+from dice_lsp.checked import Checked, CheckedFile, CheckedKernel, figures_problem, held_against_baseline
 from dice_lsp.command_line import (
     UsageError,
     add_settings,
@@ -41,7 +43,6 @@ from dice_lsp.records import (
     KernelReport,
     NotCompared,
     NotCompiled,
-    NotTimed,
 )
 from dice_lsp.report_formats import junit, place, repository_root, sarif
 from dice_lsp.source.kernels import parse
@@ -239,9 +240,10 @@ async def _check(
     try:
         for source in sources:
             entries, path = (held or {}).get(source.key, {}), str(source.path.resolve())
-            reports = await engine.check(
-                source.document, path, kernels=arguments.kernel, baselines=entries, settings=source.settings
-            )
+            with _status(source.path):
+                reports = await engine.check(
+                    source.document, path, kernels=arguments.kernel, baselines=entries, settings=source.settings
+                )
             files.append(_checked_file(source, reports, entries, arguments))
             if arguments.save_baseline is not None:
                 for report in reports:
@@ -253,6 +255,12 @@ async def _check(
         notes |= dict.fromkeys(_why_no_times(source.settings, file.kernels, arguments.baseline))
     notes |= dict.fromkeys(_missing_files(held, arguments.baseline))
     return Checked(tuple(files), tuple(notes)), made
+
+
+def _status(path: Path) -> contextlib.AbstractContextManager[Any]:
+    """What a person who waits sees; nothing in a log."""
+    console = Console(stderr=True)
+    return console.status(f"checking {escape(str(path))}") if console.is_terminal else contextlib.nullcontext()
 
 
 async def _baseline(engine: Engine, source: _Source, report: KernelReport) -> Baseline | str:
@@ -272,14 +280,7 @@ def _checked_file(
     entries: Mapping[str, Baseline],
     arguments: argparse.Namespace,
 ) -> CheckedFile:
-    kernels = tuple(
-        CheckedKernel(
-            report,
-            () if report.baseline is None else baselines.changes(report.baseline, report),
-            _regression(report, source.settings.regression_percent),
-        )
-        for report in reports
-    )
+    kernels = tuple(held_against_baseline(report, source.settings.regression_percent) for report in reports)
     if arguments.baseline is None:
         return CheckedFile(source.path, kernels)
     new = tuple(report.name for report in reports if report.name not in entries)
@@ -290,13 +291,6 @@ def _checked_file(
     if gone:
         notes.append(f"{_listed(gone)} gone from {source.path}: still in {arguments.baseline}")
     return CheckedFile(source.path, kernels, new, gone, tuple(notes))
-
-
-def _regression(report: KernelReport, regression_percent: float) -> str | None:
-    if isinstance(report.comparison, NotCompared):
-        # Both may have a time without having been timed together; then the figures have to do.
-        report = attrs.evolve(report, timing=NotTimed(report.comparison.reason))
-    return baselines.regression(report, regression_percent)
 
 
 def _why_no_times(settings: Settings, kernels: Sequence[CheckedKernel], baseline_file: Path | None) -> Sequence[str]:
@@ -355,7 +349,9 @@ def _print(checked: Checked, style: str, arguments: argparse.Namespace) -> None:
     if text is None:
         _print_text(_console(), checked, everything, against)
     else:
-        print(text, end="")
+        # UTF-8 whatever the terminal's encoding is: it goes to a program, and the XML says so.
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+        sys.stdout.flush()
 
 
 def _rendered(checked: Checked, style: str, everything: bool, against: bool) -> str | None:

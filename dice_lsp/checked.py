@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import attrs
 from attrs import frozen
 
-from dice_lsp.baseline import Change, launch_key
+from dice_lsp.baseline import Change, changes, launch_key, regression
 from dice_lsp.records import (
     Ambiguous,
     Cheating,
@@ -14,6 +15,7 @@ from dice_lsp.records import (
     KernelReport,
     NotCompared,
     NotCompiled,
+    NotTimed,
     Same,
     Slower,
     Unsafe,
@@ -105,6 +107,17 @@ class Checked:
     @property
     def exit_code(self) -> int:
         return 1 if any(kernel.fault for kernel in self.kernels) else 0
+
+
+def held_against_baseline(report: KernelReport, regression_percent: float) -> CheckedKernel:
+    """A report with what differs from its baseline, and whether it is worse."""
+    if report.baseline is None:
+        return CheckedKernel(report)
+    judged = report
+    if isinstance(report.comparison, NotCompared):
+        # Both may have a time without having been timed together; then the figures have to do.
+        judged = attrs.evolve(report, timing=NotTimed(report.comparison.reason))
+    return CheckedKernel(report, changes(report.baseline, report), regression(judged, regression_percent))
 
 
 def figures_problem(report: KernelReport) -> str | None:

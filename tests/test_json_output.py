@@ -9,8 +9,8 @@ import attrs
 import jsonschema
 import pytest
 
-from dice_lsp.baseline import changes, make, regression
-from dice_lsp.checked import Checked, CheckedFile, CheckedKernel
+from dice_lsp.baseline import make
+from dice_lsp.checked import Checked, CheckedFile, CheckedKernel, held_against_baseline
 from dice_lsp.json_output import check_document, check_schema, fill_schema
 from dice_lsp.records import (
     Build,
@@ -86,7 +86,7 @@ def test_a_kernel_has_its_baseline_the_changes_and_the_regression():
     baseline = make(Kernel("f", "f", (), 0, 9, 5, 8, 7), before, build, "accepted")
     worse = attrs.evolve(build, registers=64, spill_load_bytes=16)
     now = attrs.evolve(found("f", 9, worse, before.verdict), baseline=baseline)
-    kernel = CheckedKernel(now, changes(baseline, now), regression(now, 2.0))
+    kernel = held_against_baseline(now, 2.0)
     (kernel,) = printed(CheckedFile(Path("a.cu"), (kernel,), gone=("g",)))["kernels"]
     assert kernel["baseline"]["registers"] == 40 and kernel["baseline"]["device"] == "host"
     assert kernel["baseline"]["median_us"] is None and kernel["baseline"]["verdict"] == "verified"

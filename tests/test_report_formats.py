@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from dice_lsp import report_formats
-from dice_lsp.baseline import changes, launch_key, make, regression
-from dice_lsp.checked import Checked, CheckedFile, CheckedKernel
+from dice_lsp.baseline import launch_key, make
+from dice_lsp.checked import Checked, CheckedFile, CheckedKernel, held_against_baseline
 from dice_lsp.records import (
     Ambiguous,
     Build,
@@ -21,6 +21,7 @@ from dice_lsp.records import (
     CompileFailed,
     CompileMessage,
     Evidence,
+    Faster,
     Kernel,
     KernelReport,
     LaunchSpec,
@@ -63,8 +64,7 @@ def against(now: KernelReport, before: KernelReport) -> CheckedKernel:
     assert isinstance(before.build, Compiled)
     kernel = Kernel(before.name, before.name, (), 0, 10, 5, 9, before.line)
     held = attrs.evolve(now, baseline=make(kernel, before, before.build, "accepted"))
-    assert held.baseline is not None
-    return CheckedKernel(held, changes(held.baseline, held), regression(held, 2.0))
+    return held_against_baseline(held, 2.0)
 
 
 def failures() -> dict[str, CheckedKernel]:
@@ -205,5 +205,16 @@ def test_what_cannot_be_compared_is_not_called_the_same():
     assert against(report(spec=launch), before).against == "not compared"
     unsettled = report(timing=TIMING, comparison=Ambiguous("the device was busy"), evidence=EVIDENCE)
     assert against(unsettled, before).against == "time ambiguous"
-    worse = against(report(build=attrs.evolve(BUILD, spill_store_bytes=32)), before)
+    spilling = attrs.evolve(BUILD, spill_store_bytes=32)
+    worse = against(report(build=spilling), before)
     assert worse.against == "spills 0 B -> 32 B" and worse.fault is not None and "spills" in worse.fault
+
+
+def test_times_that_were_not_taken_together_do_not_hide_spills():
+    before = report(timing=TIMING, evidence=EVIDENCE)
+    spilling = attrs.evolve(BUILD, spill_store_bytes=32)
+    driver = NotCompared("the baseline was accepted with driver 580.1, this is 590.2", "other driver")
+    worse = against(report(build=spilling, timing=TIMING, comparison=driver, evidence=EVIDENCE), before)
+    assert worse.held == "figures" and worse.fault is not None and "spills" in worse.fault
+    faster = Faster(1.2, 1.1, 1.3)
+    assert against(report(build=spilling, timing=TIMING, comparison=faster, evidence=EVIDENCE), before).fault is None
