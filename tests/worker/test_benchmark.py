@@ -1,12 +1,16 @@
 """The arithmetic of timings: what is claimed from samples, what is left out, and what a device could do at best."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
+from attrs import evolve
 
 from dice_lsp.records import (
     Ambiguous,
     BufferSpec,
     Cheating,
+    Compiled,
     Dim,
     Faster,
     JudgeJob,
@@ -19,13 +23,16 @@ from dice_lsp.records import (
     Role,
     Same,
     Slower,
+    Timing,
     Unsafe,
 )
+from dice_lsp.source.kernels import parse
 from dice_lsp.worker import roofline
 from dice_lsp.worker.arguments import Bound, bind
 from dice_lsp.worker.benchmark import (
     NO_GPU,
     OUTPUTS_CHANGED,
+    SAME_CODE,
     TIMED_RUN_FAILED,
     benchmark,
     changed_output,
@@ -36,8 +43,9 @@ from dice_lsp.worker.benchmark import (
     ratio_interval,
     summarize,
 )
-from dice_lsp.worker.device import TimedOutput
-from dice_lsp.worker.launch import NotSupported, Ran, Source
+from dice_lsp.worker.compile import CompileJob, Compiler
+from dice_lsp.worker.device import DeviceInfo, GpuBackend, Samples, TimedOutput, TimingOrder, Unloadable
+from dice_lsp.worker.launch import BufferArgument, Launch, NotSupported, Ran, Source
 from dice_lsp.worker.stopwatch import plan_samples
 
 H200 = {
@@ -210,8 +218,6 @@ def bound(seed: int = 1) -> Bound:
 
 def test_compulsory_work_counts_a_read_and_written_buffer_twice() -> None:
     assert roofline.work(SPEC, bound()) == roofline.Work(3 * 4 * 4096, None)
-    from attrs import evolve
-
     said = evolve(SPEC, bytes="8*n", flops="2*n")
     assert roofline.work(said, bound()) == roofline.Work(8 * 4096, 2 * 4096)
     assert roofline.work(evolve(SPEC, bytes="8*nobody"), bound()).bytes == 3 * 4 * 4096
@@ -278,3 +284,70 @@ class HostLike:
 def test_without_a_gpu_nothing_is_timed_and_the_reason_is_said() -> None:
     source = Source("", "a.cu", KERNEL)
     assert benchmark(job(), source, source, HostLike()) == (NotTimed(NO_GPU), NotCompared(NO_GPU))
+
+
+class PaperGpu(GpuBackend):
+    """A backend whose times are given: what `benchmark` asks for, and what it says of the answers."""
+
+    def __init__(self, unloadable: int | None = None) -> None:
+        super().__init__("cuda-core", 0)
+        attributes = {**H200, "l2_bytes": 1 << 20}
+        self.info = DeviceInfo("paper", "sm_90", "1", "13.0", "none", 1 << 20, 1 << 34, 1 << 17, attributes)
+        self.unloadable = unloadable
+        self.asked: list[int] = []
+
+    def run_once(self, source: Source, launch: Launch) -> Ran:
+        return Ran({a.name: np.array(a.initial) for a in launch.arguments if isinstance(a, BufferArgument)}, 0.1)
+
+    def time(self, order: TimingOrder, **hooks: object) -> Samples | Unloadable:  # type: ignore[override]
+        self.asked.append(len(order.sources))
+        if self.unloadable is not None and self.unloadable < len(order.sources):
+            return Unloadable(self.unloadable, "CUDA_ERROR_NO_BINARY_FOR_GPU")
+        columns = tuple(tuple(times(20.0 * (1 + program), seed=program)) for program in range(len(order.sources)))
+        none: tuple[None, ...] = (None,) * 30
+        return Samples(columns, (0.6,) * 30, 0.5, 2.3, 50, 1, True, none, none, None)
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[Callable[[str], Source]]:
+    compiler = Compiler()
+
+    def build(expression: str) -> Source:
+        text = f"__global__ void saxpy(int n, float a, const float* x, float* y) {{ if (n > 0) y[threadIdx.x] = {expression}; }}"
+        kernels = parse(text).kernels
+        (made,) = compiler.compile(CompileJob(text, "/nowhere/a.cu", kernels, arch="sm_90")).values()
+        assert isinstance(made, Compiled), made
+        return Source("", "a.cu", KERNEL, compiled=made)
+
+    yield build
+    compiler.close()
+
+
+def test_the_same_machine_code_is_not_raced_and_says_so(built: Callable[[str], Source]) -> None:
+    gpu = PaperGpu()
+    timing, comparison = benchmark(job(), built("a * x[threadIdx.x]"), built("x[threadIdx.x] * a"), gpu)
+    assert comparison == Same(1.0, 1.0, 1.0, SAME_CODE) and isinstance(timing, Timing) and gpu.asked == [1]
+    timing, comparison = benchmark(job(), built("a * x[threadIdx.x]"), built("a + x[threadIdx.x]"), gpu)
+    assert isinstance(comparison, Faster) and isinstance(timing, Timing) and gpu.asked == [1, 2]
+    same = built("a")
+    _, comparison = benchmark(job(), same, same, gpu, race_same_code=True)
+    assert isinstance(comparison, Faster) and gpu.asked == [1, 2, 2]
+    gpu.close()
+
+
+def test_a_rival_that_does_not_load_leaves_the_kernel_its_time(built: Callable[[str], Source]) -> None:
+    own, rival = built("a"), built("a * 3")
+    gpu = PaperGpu(unloadable=1)
+    timing, comparison = benchmark(job(), own, rival, gpu)
+    assert isinstance(timing, Timing) and gpu.asked == [2, 1]
+    assert isinstance(comparison, NotCompared) and "does not load here" in comparison.reason
+    assert rival.compiled is not None
+    for odd in (evolve(rival.compiled, arch="sm_70"), evolve(rival.compiled, cubin=b"")):
+        timing, comparison = benchmark(job(), own, evolve(rival, compiled=odd), gpu)
+        assert isinstance(timing, Timing) and isinstance(comparison, NotCompared)
+        assert comparison.reason.startswith("the accepted kernel cannot run: ")
+    alone = PaperGpu(unloadable=0)
+    timing, comparison = benchmark(job(), own, None, alone)
+    assert isinstance(timing, NotTimed) and "does not load on this GPU" in timing.reason
+    gpu.close()
+    alone.close()
