@@ -15,6 +15,11 @@ const PREVIEW_BUTTON: vscode.QuickInputButton = {
   tooltip: "Apply with Refactor Preview",
 };
 
+const DISCARD_BUTTON: vscode.QuickInputButton = {
+  iconPath: new vscode.ThemeIcon("trash"),
+  tooltip: "Discard these candidates",
+};
+
 interface Row extends vscode.QuickPickItem {
   readonly offer?: Offer;
   readonly candidate?: Candidate;
@@ -106,6 +111,7 @@ export class Picker {
   private movedAt = 0;
   private preview: NodeJS.Timeout | undefined;
   private previewing: Promise<void> = Promise.resolve();
+  private following: vscode.Disposable | undefined;
   private leaving: Promise<void> | undefined;
   private refreshing: Promise<void> | undefined;
   private refreshAgain = false;
@@ -142,6 +148,14 @@ export class Picker {
     this.pick.onDidChangeActive(([row]) => this.onActive(row));
     this.pick.onDidAccept(() => void this.onAccept());
     this.pick.onDidTriggerItemButton(({ item }) => void this.take(item, true));
+    this.pick.buttons = [DISCARD_BUTTON];
+    this.pick.onDidTriggerButton(() => void this.discard());
+    // The left side of the diff is the text itself and may be edited: places move.
+    this.following = vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
+      if (document === this.document && contentChanges.length > 0) {
+        void this.refresh();
+      }
+    });
     this.pick.onDidHide(() => void this.onHide());
     this.fillIn();
     this.pick.show();
@@ -173,7 +187,13 @@ export class Picker {
   private async fetch(): Promise<void> {
     do {
       this.refreshAgain = false;
-      const offers = await fetchOffers(this.client, this.document, this.fill);
+      let offers;
+      try {
+        offers = await fetchOffers(this.client, this.document, this.fill);
+      } catch {
+        // What is shown stays; when the server is gone the list is closed.
+        return;
+      }
       if (this.over) {
         return;
       }
@@ -306,6 +326,14 @@ export class Picker {
     await vscode.commands.executeCommand<Applied>("dice.apply", preview ? { ...choice, preview } : choice);
   }
 
+  private async discard(): Promise<void> {
+    const fills = this.offers.filter((offer) => !offer.running).map((offer) => offer.fill);
+    await this.close();
+    for (const fill of fills) {
+      await vscode.commands.executeCommand("dice.discard", { fill });
+    }
+  }
+
   private async onHide(): Promise<void> {
     if (!this.taken) {
       await this.leave();
@@ -321,6 +349,7 @@ export class Picker {
 
   private async leaveNow(): Promise<void> {
     this.over = true;
+    this.following?.dispose();
     clearTimeout(this.preview);
     this.pick.dispose();
     await this.previewing;
