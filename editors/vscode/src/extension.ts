@@ -208,7 +208,7 @@ async function sayMissing({ reason, named }: { reason: string; named: boolean })
 }
 
 async function offerUpdate(context: vscode.ExtensionContext, server: Server): Promise<void> {
-  if (!isOutdated(context) || !server.program?.origin.includes("Install Server")) {
+  if (!isOutdated(context) || !server.program?.isOwn) {
     return;
   }
   const answer = await vscode.window.showInformationMessage(

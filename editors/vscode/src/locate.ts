@@ -9,6 +9,8 @@ export interface Program {
   readonly arguments: readonly string[];
   /** For the user: where it was found. */
   readonly origin: string;
+  /** It is in the environment that "Install Server" made. */
+  readonly isOwn?: true;
 }
 
 export interface NotFound {
@@ -44,7 +46,7 @@ export function locate(context: vscode.ExtensionContext): Program | NotFound {
   }
   const own = installedIn(ownEnvironment(context));
   if (own) {
-    return { command: own, arguments: [], origin: "the environment that DICE: Install Server made" };
+    return { command: own, arguments: [], origin: "the environment that DICE: Install Server made", isOwn: true };
   }
   if (vscode.workspace.isTrusted) {
     for (const folder of vscode.workspace.workspaceFolders ?? []) {
@@ -59,7 +61,7 @@ export function locate(context: vscode.ExtensionContext): Program | NotFound {
     return { command: found, arguments: [], origin: "PATH" };
   }
   return {
-    reason: "no server was found in an environment of DICE, in the workspace's .venv or on PATH; install it",
+    reason: "the server is not installed: it is neither in the workspace's .venv nor on PATH; install it",
     named: false,
   };
 }
