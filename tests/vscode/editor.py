@@ -56,6 +56,8 @@ SETTINGS: Mapping[str, Any] = {
 }
 """User settings of a test: ours, and whatever keeps the screen empty and the network unused."""
 PROCESS_GRACE_S = 20.0
+NOISE = re.compile(r"%c|native-watchdog|open-vsx|Release/watchdog|ERR_NAME_NOT_RESOLVED|vsda|Overwriting extension")
+"""What VS Code says of its missing native modules and of the network, which is not used."""
 
 
 @frozen
@@ -119,6 +121,7 @@ def _drive(
             **os.environ,
             BACKEND_VARIABLE: "host",
             "XDG_CACHE_HOME": str(folder / "cache"),
+            "DICE_TEST_PROGRAM": str(PROGRAM),
             "DICE_TEST_OUT": str(out / "tests.json"),
             "DICE_TEST_SUITES": ",".join(suites),
             "DICE_TEST_PROBE": f"{short}/probe",
@@ -168,7 +171,8 @@ def _account(seen: Seen, result: Mapping[str, Any], errors: str, user: Path) -> 
         lines.append(f"steps: {json.dumps(seen.steps)[:4000]}")
     if (picture := seen.folder / "failure.png").exists():
         lines.append(f"screen: {picture}")
-    lines += ["console:", *[f"  {line[:300]}" for line in result.get("console", [])[-25:]]]
+    said = [line[:300] for line in result.get("console", []) if not NOISE.search(line)]
+    lines += ["console:", *[f"  {line}" for line in dict.fromkeys(said[-25:])]]
     for log in _logs(user):
         lines += [f"{log.name}:", *[f"  {line[:300]}" for line in log.read_text(errors="replace").splitlines()[-40:]]]
     return "\n".join(lines)

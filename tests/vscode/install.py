@@ -82,8 +82,9 @@ def _install_editor(folder: Path) -> None:
     for item in (package / "lib/vscode").iterdir():
         item.rename(folder / item.name)
     shutil.rmtree(package)
-    # Its native modules are optional: without them it only says so in its log.
+    # Its native modules are optional, but without the logger output channels would be lost.
     node().run_npm("install", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", folder=folder)
+    shutil.copy(Path(__file__).with_name("spdlog.js"), folder / "node_modules/@vscode/spdlog/index.js")
 
 
 @functools.cache

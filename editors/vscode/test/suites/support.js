@@ -95,7 +95,7 @@ async function fillAction(doc, range) {
   return until("the fill is offered", async () => {
     const found = await actions(doc, range);
     return found.find((action) => /^DICE: fill/.test(action.title)) ?? Promise.reject(new Error(found.map((a) => a.title)));
-  });
+  }, 30);
 }
 
 /** Runs a code action's command as the menu does; the promise ends when the fill has ended. */
