@@ -97,14 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
     paths = find_files(arguments.files)
     settings = settings_of(arguments, user_settings())
     held = None if arguments.baseline is None else _load(arguments.baseline)
-    saved_before = _saved_before(arguments.save_baseline)
+    _saved_before(arguments.save_baseline)
     sources = [_source(path, arguments) for path in paths]
     for wanted in arguments.kernel or ():
         if not any(wanted in (kernel.id, kernel.name) for source in sources for kernel in source.kernels):
             raise UsageError(f"no kernel {wanted} in {', '.join(str(path) for path in paths)}")
     checked, made = asyncio.run(_check(settings, sources, held, arguments))
     if arguments.save_baseline is not None:
-        checked = _save(arguments.save_baseline, saved_before, sources, checked, made)
+        checked = _save(arguments.save_baseline, sources, checked, made)
     _print(checked, style, arguments)
     return checked.exit_code
 
@@ -182,7 +182,7 @@ def _load(path: Path) -> dict[str, dict[str, Baseline]]:
 
 
 def _saved_before(path: Path | None) -> dict[str, dict[str, Baseline]]:
-    """What the file to be written holds now. It is read before the check, which is long, finds out that it cannot be."""
+    """What the file to be written holds now. Asked before the check too, which is long, so that it is not in vain."""
     if path is None:
         return {}
     if not path.resolve().parent.is_dir():
@@ -195,13 +195,13 @@ def _saved_before(path: Path | None) -> dict[str, dict[str, Baseline]]:
 
 def _save(
     path: Path,
-    before: Mapping[str, Mapping[str, Baseline]],
     sources: Sequence[_Source],
     checked: Checked,
     made: Mapping[tuple[str, str], Baseline | str],
 ) -> Checked:
     """Write the baselines that were made into `path`; the outcome says what is in it now and what is not."""
-    entries = {name: dict(kernels) for name, kernels in before.items()}
+    # Read again: the check took its time, and another one may have saved other files meanwhile.
+    entries = _saved_before(path)
     files, written = [], 0
     for source, file in zip(sources, checked.files, strict=True):
         own, notes = entries.setdefault(source.key, {}), list(file.notes)

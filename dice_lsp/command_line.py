@@ -100,16 +100,21 @@ def read_document(path: Path) -> Document:
 def write_whole(path: Path, data: bytes | Callable[[bytes], bytes]) -> None:
     """Write a file at once or not at all, the mode of the one that was there kept.
 
-    `data` may be a function of the bytes that are there now.
+    `data` may be a function of the bytes that are there now. A pipe or a device is written to, not replaced.
     """
-    target = path.resolve()
     name = None
     try:
-        there = target.read_bytes() if target.exists() else None
-        mode = 0o666 & ~_umask() if there is None else target.stat().st_mode
+        there = path.read_bytes() if path.is_file() else b""
+        written = data if isinstance(data, bytes) else data(there)
+        if path.exists() and not path.is_file():
+            with path.open("wb") as device:
+                device.write(written)
+            return
+        target = path.resolve()
+        mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as out:
-            out.write(data if isinstance(data, bytes) else data(there or b""))
+            out.write(written)
         os.chmod(name, mode)
         os.replace(name, target)
     except OSError as error:

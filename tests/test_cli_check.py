@@ -197,6 +197,17 @@ def test_comparing_and_saving_in_one_run_compares_with_what_was_there(saved):
     assert check(saved, "src/crowded.cu", "--baseline", BASELINE, CAPPED)[0] == 0
 
 
+def test_a_report_goes_through_a_link_and_into_a_pipe(repository):
+    (repository / "reports").mkdir()
+    (repository / "out.json").symlink_to("reports/real.json")
+    check(repository, "src/crowded.cu", "--no-benchmark", "--json", "--output", "out.json")
+    assert (repository / "out.json").is_symlink()
+    jsonschema.validate(json.loads((repository / "reports" / "real.json").read_text()), check_schema())
+    _, text = check(repository, "src/crowded.cu", "--format", "junit", "--output", "/dev/stdout")
+    report, table = text.split("</testsuites>")
+    assert ElementTree.fromstring(report + "</testsuites>").get("tests") == "1" and "crowded" in table
+
+
 @pytest.mark.gpu
 def test_a_slower_kernel_is_timed_beside_its_baseline(repository):
     source = repository / "src" / "saxpy.cu"
