@@ -23,11 +23,15 @@ HERE = Path(__file__).resolve().parent
 WHOLE = t.Range(t.Position(0, 0), t.Position(2**31 - 1, 0))
 
 
-def capabilities(name: str, experimental: Mapping[str, bool] | None = None) -> t.ClientCapabilities:
+def capabilities(
+    name: str, experimental: Mapping[str, bool] | None = None, ghost_text: bool = False
+) -> t.ClientCapabilities:
     """What Neovim 0.11.4 says of itself (recorded), or VS Code with languageclient 10; and what an extension adds."""
     if name == "neovim":
         recorded = json.loads((HERE / "neovim_0.11.4.json").read_text())
         recorded["experimental"] = experimental or {"dice": True}
+        if ghost_text:
+            recorded["textDocument"]["inlineCompletion"] = {}
         return converters.get_converter().structure(recorded, t.ClientCapabilities)
     given = client_capabilities("visual_studio_code")
     assert given.text_document and given.workspace and given.general and given.text_document.code_action
@@ -94,11 +98,15 @@ class Editor:
         return "utf-8" if self.name == "neovim" else "utf-16"
 
     async def start(
-        self, *folders: Path, experimental: Mapping[str, bool] | None = None, **options: Any
+        self,
+        *folders: Path,
+        experimental: Mapping[str, bool] | None = None,
+        ghost_text: bool = False,
+        **options: Any,
     ) -> t.InitializeResult:
         return await self.client.initialize_session(
             t.InitializeParams(
-                capabilities=capabilities(self.name, experimental),
+                capabilities=capabilities(self.name, experimental, ghost_text),
                 initialization_options=options,
                 workspace_folders=[t.WorkspaceFolder(folder.as_uri(), folder.name) for folder in folders] or None,
             )
