@@ -52,6 +52,7 @@ from dice_lsp.records import (
     Wrong,
 )
 from dice_lsp.source.closing import close_blocks
+from dice_lsp.source.embedded import unit
 from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.launches import launch_spec
@@ -195,9 +196,10 @@ class Engine:
         """The document as it is, if its kernel is complete and safe: the rival, and the reference when there is no other."""
         if not _COMMENT.sub("", fill.region.middle).strip():
             return None
-        document, kernel = fill.region.document, fill.region.kernel
+        kernel = fill.region.kernel
         assert kernel is not None
-        job = self._job(document.text, fill.path, kernel, fill.spec, fill.settings, verify=fill.settings.verify)
+        document = unit(fill.region.document, kernel.start)
+        job = self._job(document, fill.path, kernel, fill.spec, fill.settings, verify=fill.settings.verify)
         judged = await self._worker.judge(job)
         right = isinstance(judged.verdict, Verified) or (
             isinstance(judged.verdict, Unverified) and fill.spec.reference is None and bool(judged.verdict.checks)
@@ -231,8 +233,17 @@ class Engine:
         self, fill: "_Fill", candidate: Candidate, baseline: Document | None, *, verify: bool, benchmark: bool
     ) -> JudgeJob:
         text, kernel = splice(fill.region, candidate.text)
-        job = self._job(text, fill.path, kernel, fill.spec, fill.settings, verify=verify, benchmark=benchmark)
-        job = attrs.evolve(job, reference_text=fill.region.document.text)
+        before = unit(fill.region.document, kernel.start)
+        job = self._job(
+            attrs.evolve(before, text=text),
+            fill.path,
+            kernel,
+            fill.spec,
+            fill.settings,
+            verify=verify,
+            benchmark=benchmark,
+        )
+        job = attrs.evolve(job, reference_text=before.text)
         if baseline is not None:
             job = attrs.evolve(job, baseline_text=baseline.text, baseline_kernel=fill.region.kernel)
         return job
@@ -261,7 +272,7 @@ class Engine:
         budget = _Budget(budget_s)
 
         def job(kernel: Kernel, spec: LaunchSpec, *, verify: bool = False, benchmark: bool = False) -> JudgeJob:
-            return self._job(document.text, path, kernel, spec, settings, verify=verify, benchmark=benchmark)
+            return self._job(document, path, kernel, spec, settings, verify=verify, benchmark=benchmark)
 
         early: dict[str, Judged] = {}
         for kernel, spec in zip(chosen, specs, strict=True):
@@ -284,7 +295,7 @@ class Engine:
                     order = attrs.evolve(order, baseline_build=baseline.build, baseline_kernel=baseline.kernel)
             judged = await budget.within(self._judge_alone, order)
             if judged is None:
-                judged = _out_of_budget(document.text, kernel, known, budget.seconds or 0.0)
+                judged = _out_of_budget(unit(document, kernel.start).text, kernel, known, budget.seconds or 0.0)
             elif problem is not None and isinstance(judged.comparison, NotCompared):
                 judged = attrs.evolve(judged, comparison=problem)
             reports.append(_kernel_report(kernel, spec, judged, baseline))
@@ -299,7 +310,7 @@ class Engine:
         chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
         if not chosen:
             return f"there is no kernel {kernel_id} in this file"
-        job = self._job(document.text, path, chosen[0], specs[0], settings or self.settings, verify=False)
+        job = self._job(document, path, chosen[0], specs[0], settings or self.settings, verify=False)
         build = (await self._worker.judge(attrs.evolve(job, keep_code=True))).build
         if isinstance(build, Compiled):
             return build if build.cubin else "its machine code was not kept; check it again and accept it then"
@@ -313,7 +324,7 @@ class Engine:
 
     def _job(
         self,
-        text: str,
+        document: Document,
         path: str,
         kernel: Kernel,
         spec: LaunchSpec,
@@ -324,7 +335,7 @@ class Engine:
     ) -> JudgeJob:
         flags = device_flags(path, settings)
         return JudgeJob(
-            text=text,
+            text=unit(document, kernel.start).text,
             path=path,
             kernel=kernel,
             spec=spec,
@@ -366,8 +377,9 @@ def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[li
 
 def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidates: int, seed: int) -> FillRequest:
     """What the model is told about a region: the kernel around it, the file around the kernel, and the reference."""
-    kernel, text = region.kernel, region.document.text
+    kernel = region.kernel
     assert kernel is not None
+    text = unit(region.document, kernel.start).text
     start = comment_start(text, kernel)
     reference, reference_text, expression = spec.reference, None, None
     if reference is not None and reference.via == "function":
@@ -378,8 +390,9 @@ def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidate
     return FillRequest(
         kernel_prefix=text[start : region.start],
         kernel_suffix=text[region.end : kernel.end],
-        file_prefix=text[:start],
-        file_suffix=text[kernel.end :],
+        # A view of a Python file has blank lines where the program is; the model is spared them.
+        file_prefix=text[:start] if region.document.file_text is None else text[:start].strip() + "\n",
+        file_suffix=text[kernel.end :] if region.document.file_text is None else "\n" + text[kernel.end :].strip(),
         reference_text=reference_text,
         torch_expression=expression,
         middle=region.middle,

@@ -27,6 +27,9 @@ class Document:
     uri: str
     version: int
     text: str
+    file_text: str | None = None
+    """What the file says, where `text` is a view of it: the CUDA in the strings of a Python file, see `source.embedded`.
+    Both have the same length and the same lines."""
 
 
 @frozen

@@ -12,7 +12,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
+
+from dice_lsp.records import Document
 
 VIEW_EDGE = "\f"
 """White space in C++, and rare enough in a Python string: a string with one in it is left out."""
@@ -111,6 +113,32 @@ def cuda_view(text: str) -> str:
         at = string.end + len(rest)
     parts.append(_NOT_A_LINE_END.sub(" ", text[at:]))
     return "".join(parts)
+
+
+def document_of(uri: str, version: int, text: str) -> Document:
+    """A document as this package reads it: a Python file through its view, any other as it is."""
+    return Document(uri, version, cuda_view(text), text) if is_python(uri) else Document(uri, version, text)
+
+
+def unit(document: Document, offset: int) -> Document:
+    """The document with only the translation unit of what stands at `offset`; all of it where it is no view."""
+    if document.file_text is None:
+        return document
+    return evolve(document, text=section(document.text, offset))
+
+
+def written(document: Document, offset: int, text: str) -> tuple[str, str] | None:
+    """CUDA text for the place `offset`: as it must stand in the file, and as the view shows it then.
+
+    None when the string that holds the place cannot hold the text.
+    """
+    if document.file_text is None:
+        return text, text
+    holder = next((s for s in cuda_strings(document.file_text) if s.start <= offset <= s.end), None)
+    as_literal = None if holder is None else literal(text, holder)
+    if holder is None or as_literal is None:
+        return None
+    return as_literal, view_of_literal(as_literal, holder)
 
 
 def section(view: str, offset: int) -> str:
