@@ -98,7 +98,7 @@ class PlainClient(RawClient):
         client.pending: set[asyncio.Task[None]] = set()
         result = await client.initialize(capabilities, **params)
         client.offered = result["capabilities"]
-        client.encoding = client.offered["positionEncoding"]
+        client.encoding = client.offered.get("positionEncoding", "utf-16")
         offers = _given(capabilities, "general.positionEncodings") or ["utf-16"]
         assert client.encoding in offers, f"{client.encoding} is none of {offers}"
         return client
