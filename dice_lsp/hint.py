@@ -399,7 +399,12 @@ def _launch_rows(spec: LaunchSpec) -> list[tuple[str, str, str]]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    """A markdown table whose columns stand straight: Neovim and other plain readers show it as it is."""
+    lines = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, *rows)]
+    # The last column needs no width: nothing stands behind it.
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)][:-1]
 
-    return "\n".join([line(head), "|" + " --- |" * len(head), *map(line, rows)])
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join([*map(str.ljust, cells, widths), cells[-1]]) + " |"
+
+    return "\n".join([line(lines[0]), line(["-" * width for width in widths] + ["---"]), *map(line, lines[1:])])

@@ -135,7 +135,11 @@ def test_the_hover_has_the_evidence():
 
 def rows_of(table):
     """The two columns of the first table in a hover."""
-    lines = [line.strip("| ").split(" | ") for line in table.split("\n\n")[1].splitlines() if line.startswith("| ")]
+    lines = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")]
+        for line in table.split("\n\n")[1].splitlines()
+        if line.startswith("| ")
+    ]
     return {cells[0]: cells[1] for cells in lines if len(cells) == 2}
 
 
