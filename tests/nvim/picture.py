@@ -5,6 +5,7 @@ that look alike is one element with its exact width, so that a reader's own font
 """
 
 import itertools
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -29,8 +30,7 @@ def svg(screen: dict[str, Any], title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}">',
         f"<title>{escape(title)}</title>",
         f'<rect width="100%" height="100%" rx="6" fill="{_colour(screen["background"])}"/>',
-        '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="13"'
-        ' xml:space="preserve">',
+        '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace" font-size="13">',
     ]
     for row, cells in enumerate(rows):
         top = MARGIN + row * CELL_HEIGHT
@@ -41,17 +41,14 @@ def svg(screen: dict[str, Any], title: str) -> str:
                     f'<rect x="{left:g}" y="{top:g}" width="{wide:g}" height="{CELL_HEIGHT:g}" fill="{_colour(run[0][2])}"/>'
                 )
         for column, run in _runs(cells):
-            text = "".join(cell[0] or " " for cell in run)
-            if text.strip():
-                # Spaces at the ends carry no ink, and not every reader keeps them.
-                column += len(text) - len(text.lstrip())
-                text = text.strip()
-                left, wide = MARGIN + column * CELL_WIDTH, len(text) * CELL_WIDTH
-                style = ' font-weight="bold"' if "b" in run[0][3] else ""
-                style += ' font-style="italic"' if "i" in run[0][3] else ""
+            style = ' font-weight="bold"' if "b" in run[0][3] else ""
+            style += ' font-style="italic"' if "i" in run[0][3] else ""
+            # Readers do not agree on spaces in a row: the words between them stand on their own, each at its place.
+            for words in re.finditer(r"\S+(?: \S+)*", "".join(cell[0] or " " for cell in run)):
+                left, wide = MARGIN + (column + words.start()) * CELL_WIDTH, len(words.group()) * CELL_WIDTH
                 lines.append(
                     f'<text x="{left:g}" y="{top + BASELINE:g}" textLength="{wide:g}" fill="{_colour(run[0][1])}"{style}>'
-                    f"{escape(text)}</text>"
+                    f"{escape(words.group())}</text>"
                 )
     return "\n".join([*lines, "</g>", "</svg>", ""])
 
@@ -75,6 +72,7 @@ def text_of(screen: dict[str, Any]) -> list[str]:
 
 def draw(folder: Path) -> dict[str, dict[str, Any]]:
     """The screens of one session; Neovim's files go to `folder`."""
+    (folder / ".git").mkdir()
     file = folder / "kernels.cu"
     shutil.copy(ROOT / "tests/nvim/picture.cu", file)
     screens: dict[str, dict[str, Any]] = run_script(ROOT / "tests/nvim/picture.lua", folder, DICE_TEST_FILE=str(file))[
@@ -88,8 +86,11 @@ def main() -> None:
         screens = draw(Path(folder))
     IMAGES.mkdir(parents=True, exist_ok=True)
     titles = {
-        "hints": "Neovim with a CUDA kernel: what it is worth stands beside it, and candidates at the filled body",
-        "candidates": "The diff of a candidate in Neovim, with its verdict and the keys to take it",
+        "hints": "Neovim after a save: what each kernel is worth stands beside it, and a wrong one is also an error",
+        "hover": "The hover of a kernel in Neovim: the evidence, the baseline, and the history as a small chart",
+        "history": "The history of a kernel in Neovim, newest first",
+        "filling": "A fill in Neovim: the list of candidates grows while they are judged",
+        "candidates": "The diff of a candidate in Neovim above the list of all, with the keys to take one",
     }
     for name, title in titles.items():
         path = IMAGES / f"nvim-{name}.svg"

@@ -10,7 +10,13 @@ if vim.fn.has("nvim-0.11") == 0 then
 end
 
 vim.filetype.add({ extension = { cu = "cuda", cuh = "cuda" } })
-vim.api.nvim_set_hl(0, "DiceHint", { link = "LspInlayHint", default = true })
+for name, link in pairs({
+  DiceHint = "LspInlayHint",
+  DiceHintWarn = "DiagnosticVirtualTextWarn",
+  DiceHintError = "DiagnosticVirtualTextError",
+}) do
+  vim.api.nvim_set_hl(0, name, { link = link, default = true })
+end
 
 local group = vim.api.nvim_create_augroup("dice_lsp", {})
 

@@ -125,7 +125,7 @@ local function show_list(state)
   if not vim.api.nvim_win_is_valid(state.list_window) then
     return
   end
-  pcall(vim.api.nvim_win_set_height, state.list_window, math.max(1, math.min(#rows, LONGEST_LIST)))
+  pcall(vim.api.nvim_win_set_height, state.list_window, 1 + math.max(1, math.min(#rows, LONGEST_LIST)))
   vim.api.nvim_win_set_cursor(state.list_window, { math.max(1, math.min(state.index, #rows)), 0 })
   local running = state.fill.running and ", more are being judged  [c] stop" or ""
   local head = ("%d candidates for %s%s"):format(#rows, state.fill.kernel or "this region", running)

@@ -28,6 +28,34 @@ local function clear(bufnr)
   end
 end
 
+-- A hint looks as bad as what the server reports at its line; its words are for people.
+local function look(bufnr, line)
+  local worst
+  for _, item in ipairs(vim.diagnostic.get(bufnr, { lnum = line })) do
+    if item.source == "dice" and (worst == nil or item.severity < worst) then
+      worst = item.severity
+    end
+  end
+  local names = { [vim.diagnostic.severity.ERROR] = "DiceHintError", [vim.diagnostic.severity.WARN] = "DiceHintWarn" }
+  return names[worst] or "DiceHint"
+end
+
+local function draw(bufnr, mark, line, hint)
+  return vim.api.nvim_buf_set_extmark(bufnr, namespace, line, 0, {
+    id = mark,
+    virt_text = { { label_of(hint), look(bufnr, line) } },
+    virt_text_pos = "eol",
+    hl_mode = "combine",
+    invalidate = true,
+    undo_restore = false,
+  })
+end
+
+local function place_of(bufnr, mark)
+  local place = vim.api.nvim_buf_get_extmark_by_id(bufnr, namespace, mark, { details = true })
+  return place[1] and not place[3].invalid and place[1] or nil
+end
+
 --- Handler of `textDocument/inlayHint`.
 function M.on_answer(err, result, context)
   local bufnr = context.bufnr
@@ -46,13 +74,7 @@ function M.on_answer(err, result, context)
   local marks, last = {}, vim.api.nvim_buf_line_count(bufnr) - 1
   for _, hint in ipairs(type(result) == "table" and result or {}) do
     if hint.position.line <= last then
-      local mark = vim.api.nvim_buf_set_extmark(bufnr, namespace, hint.position.line, 0, {
-        virt_text = { { label_of(hint), "DiceHint" } },
-        virt_text_pos = "eol",
-        hl_mode = "combine",
-        invalidate = true,
-        undo_restore = false,
-      })
+      local mark = draw(bufnr, nil, hint.position.line, hint)
       marks[mark] = hint
     end
   end
@@ -65,9 +87,9 @@ function M.get(bufnr)
   bufnr = (bufnr == nil or bufnr == 0) and vim.api.nvim_get_current_buf() or bufnr
   local found = {}
   for mark, hint in pairs(shown[bufnr] or {}) do
-    local place = vim.api.nvim_buf_get_extmark_by_id(bufnr, namespace, mark, { details = true })
-    if place[1] and not place[3].invalid then
-      found[#found + 1] = { line = place[1] + 1, label = label_of(hint), hint = hint }
+    local line = place_of(bufnr, mark)
+    if line then
+      found[#found + 1] = { line = line + 1, label = label_of(hint), hint = hint }
     end
   end
   table.sort(found, function(a, b)
@@ -80,6 +102,18 @@ end
 function M.clear(bufnr)
   clear(bufnr)
 end
+
+vim.api.nvim_create_autocmd("DiagnosticChanged", {
+  group = vim.api.nvim_create_augroup("dice_lsp_hints", {}),
+  callback = function(event)
+    for mark, hint in pairs(shown[event.buf] or {}) do
+      local line = place_of(event.buf, mark)
+      if line then
+        draw(event.buf, mark, line, hint)
+      end
+    end
+  end,
+})
 
 vim.api.nvim_set_decoration_provider(namespace, {
   on_win = function(_, _, bufnr)

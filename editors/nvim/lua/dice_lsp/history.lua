@@ -16,15 +16,17 @@ local function when(stamp)
   return (stamp:gsub("T", " "):sub(1, 16))
 end
 
---- The lines of a history as `dice/history` returns it: newest first, with a bar per time.
+--- The lines of a history as `dice/history` returns it: newest first, with a bar for each.
 function M.lines(history)
   local measurements = history.measurements or {}
-  local longest, timed = 0, false
+  local timed = vim.iter(measurements):any(function(item)
+    return item.median_us ~= nil
+  end)
+  -- Without a GPU nothing is timed: registers are what there is to see.
+  local figure = timed and "median_us" or "registers"
+  local longest = 0
   for _, item in ipairs(measurements) do
-    if item.median_us then
-      timed = true
-      longest = math.max(longest, item.median_us)
-    end
+    longest = math.max(longest, item[figure] or 0)
   end
   local lines = {}
   local baseline = history.baseline
@@ -48,12 +50,13 @@ function M.lines(history)
   lines[#lines + 1] = ""
   for index = #measurements, 1, -1 do
     local item = measurements[index]
-    local time = item.median_us and duration(item.median_us) or ""
-    local cells = item.median_us and longest > 0 and math.max(1, math.floor(BAR_CELLS * item.median_us / longest + 0.5)) or 0
+    local value = item[figure]
+    local cells = value and longest > 0 and math.max(1, math.floor(BAR_CELLS * value / longest + 0.5)) or 0
     local row = ("%s  %4s regs  %-12s"):format(when(item.when or ""), item.registers or "", item.verdict or "")
     if timed then
-      row = ("%s  %8s  %s"):format(row, time, ("█"):rep(cells))
+      row = ("%s  %8s"):format(row, value and duration(value) or "")
     end
+    row = row .. "  " .. ("█"):rep(cells)
     lines[#lines + 1] = (row:gsub("%s+$", ""))
   end
   return lines
