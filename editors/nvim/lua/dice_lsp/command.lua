@@ -114,9 +114,9 @@ function M.run(given)
     menu(bufnr, given)
   elseif not subcommands[name] then
     local known = table.concat(order, ", ")
-    dice().notify(("there is no :Dice %s; there are %s"):format(name, known), vim.log.levels.ERROR)
+    dice().notify(("there is no :Dice %s; there are %s"):format(name, known), vim.log.levels.WARN)
   elseif #given.fargs > 2 or (argument and not subcommands[name].complete) then
-    dice().notify((":Dice %s takes no %q"):format(name, given.fargs[#given.fargs]), vim.log.levels.ERROR)
+    dice().notify((":Dice %s takes no %q"):format(name, given.fargs[#given.fargs]), vim.log.levels.WARN)
   else
     subcommands[name].run(bufnr, argument, given)
   end
