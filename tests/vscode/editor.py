@@ -112,6 +112,11 @@ def _drive(
     for each in (workspace, out, user / "data/User"):
         each.mkdir(parents=True, exist_ok=True)
     (user / "data/User/settings.json").write_text(json.dumps({**SETTINGS, **(settings or {})}, indent=1))
+    beside = [*([] if suites else [DRIVER / "probe"]), *neighbours]
+    # VS Code takes one extension from where it is developed; the others are installed, and found at the first start.
+    (user / "extensions").mkdir(exist_ok=True)
+    for each in beside:
+        (user / "extensions" / f"dice-tests.{each.name}-1.0.0").symlink_to(each)
     if installed:
         _install_extension(user, installed)
     browser = install.browser()
@@ -130,11 +135,7 @@ def _drive(
         with _server(user, surroundings) as (authority, gone):
             asked = {
                 "authority": authority,
-                "extensions": [
-                    *([] if installed else [str(install.extension())]),
-                    *([] if suites else [str(DRIVER / "probe")]),
-                    *map(str, neighbours),
-                ],
+                "extension": None if installed else str(install.extension()),
                 "folder": str(workspace),
                 "out": str(out),
                 "probe": f"{short}/probe",

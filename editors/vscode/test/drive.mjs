@@ -14,7 +14,7 @@ function remote(file) {
 }
 
 function address() {
-  const payload = given.extensions.map((folder) => ["extensionDevelopmentPath", remote(folder)]);
+  const payload = given.extension ? [["extensionDevelopmentPath", remote(given.extension)]] : [];
   if (given.suites) {
     payload.push(["extensionTestsPath", remote(given.suites)]);
   }

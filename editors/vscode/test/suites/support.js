@@ -36,6 +36,7 @@ async function open(name) {
 /** The extension's API, once its server runs. */
 async function dice() {
   const extension = vscode.extensions.getExtension("dice-lsp.dice-lsp");
+  assert(extension, "the extension is not there");
   const api = await extension.activate();
   await until("the server runs", () => api.client() !== undefined);
   return api;

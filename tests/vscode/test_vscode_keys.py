@@ -1,0 +1,42 @@
+"""Keys pressed in a real VS Code, and what the screen then shows."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.vscode.editor import ROOT, run_script, workspace
+
+SAXPY = ROOT / "tests/data/saxpy.cu"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_menu_progress_list_escape_enter_undo(tmp_path: Path) -> None:
+    file = workspace(tmp_path, {"saxpy.cu": SAXPY})["saxpy.cu"]
+    steps = run_script(tmp_path, "fill", open=[str(file)]).steps
+    assert any("DICE: fill selection" in row for row in steps["menu"])
+    assert "DICE: filling" in steps["progress"]
+    assert steps["rows"][0]["active"] and "verified on host" in steps["rows"][0]["text"]
+    assert [row["active"] for row in steps["rows after"]].index(True) == 1
+    assert steps["text after Escape"] is True and steps["tabs after Escape"] == ["saxpy.cu"]
+    assert [row["text"] for row in steps["again"]] == [row["text"] for row in steps["rows"]]
+    original = SAXPY.read_text()
+    assert steps["applied"].startswith(original[: original.index("    int i = blockIdx")])
+    assert steps["applied"].endswith(original[original.index("\n}\n\nint main") :])
+    assert not steps["notifications left"]
+    assert file.read_text() == original, "nothing is written that the user did not save"
+
+
+def test_the_progress_can_be_cancelled(tmp_path: Path) -> None:
+    file = workspace(tmp_path, {"saxpy.cu": SAXPY})["saxpy.cu"]
+    steps = run_script(tmp_path, "cancel", open=[str(file)], settings={"dice.candidates": 32}).steps
+    assert steps["unchanged"] is True
+    assert steps["status"]["server"]["fills"] == 0
+    assert not [text for text in steps["toasts"] if "filling" in text]
+
+
+def test_an_untrusted_workspace_starts_nothing_and_is_told_why(tmp_path: Path) -> None:
+    file = workspace(tmp_path, {"saxpy.cu": SAXPY})["saxpy.cu"]
+    trust = {"security.workspace.trust.enabled": True, "security.workspace.trust.startupPrompt": "never"}
+    steps = run_script(tmp_path, "untrusted", open=[str(file)], settings=trust).steps
+    assert steps["trusted"] is False
+    assert steps["processes"] == 0
