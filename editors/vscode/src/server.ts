@@ -80,7 +80,7 @@ export class Server implements vscode.Disposable {
   private live: LanguageClient | undefined;
   private found: Program | undefined;
   private queue: Promise<void> = Promise.resolve();
-  private restartWanted: { timer: NodeJS.Timeout; done: Promise<void>; fire: () => void } | undefined;
+  private restartWanted: { timer: NodeJS.Timeout; done: Promise<void> } | undefined;
   /** The last line that the process wrote outside of its log: what Python says when it ends by an error. */
   private lastWords = "";
 
@@ -133,7 +133,7 @@ export class Server implements vscode.Disposable {
         await this.startNow();
       });
     });
-    this.restartWanted = { timer: setTimeout(fire, COALESCE_MS), done, fire };
+    this.restartWanted = { timer: setTimeout(fire, COALESCE_MS), done };
     return done;
   }
 
@@ -257,10 +257,12 @@ export class Server implements vscode.Disposable {
     return {
       error: (error, _message, count) => {
         this.log.error(`connection: ${error.message}`);
-        return {
-          action: count !== undefined && count <= 3 ? ErrorAction.Continue : ErrorAction.Shutdown,
-          handled: true,
-        };
+        // Without a count it is a pipe of a process that has just ended: `closed` comes next and decides.
+        if ((count ?? 0) <= MAX_BROKEN_MESSAGES) {
+          return { action: ErrorAction.Continue, handled: true };
+        }
+        this.fail(`the connection to the server broke: ${error.message}`);
+        return { action: ErrorAction.Shutdown, handled: true };
       },
       closed: (): CloseHandlerResult => {
         if (!isLive()) {
@@ -311,8 +313,9 @@ export class Server implements vscode.Disposable {
   /** The server's log lines keep their level. */
   private followLog(stream: NodeJS.ReadableStream): void {
     let rest = "";
-    stream.on("data", (chunk: Buffer | string) => {
-      const lines = (rest + chunk.toString()).split("\n");
+    stream.setEncoding("utf8");
+    stream.on("data", (chunk: string) => {
+      const lines = (rest + chunk).split("\n");
       rest = lines.pop() ?? "";
       for (const line of lines.filter((item) => item.trim())) {
         const level = /^\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) /.exec(line)?.[1];
