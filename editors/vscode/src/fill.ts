@@ -153,9 +153,9 @@ export class Fills {
       return;
     }
     const uri = client.protocol2CodeConverter.asUri(news.uri).toString();
-    const run = [...this.running].findLast(
-      (item) => item.document.uri.toString() === uri && (item.number ?? news.fill) === news.fill,
-    );
+    const runs = [...this.running].filter((item) => item.document.uri.toString() === uri);
+    // Fills are numbered in the order in which they were asked for.
+    const run = runs.find((item) => item.number === news.fill) ?? runs.find((item) => item.number === undefined);
     if (run) {
       run.number = news.fill;
       await this.openFor(run, news.fill);
