@@ -49,8 +49,9 @@ class Bench:
     def judge(self, text: str, name: str, baseline: str | None = None, **more: Any) -> Judged:
         """Compile, verify and, if the verdict allows it, time one kernel."""
         kernel, spec = parsed(text, name)
-        rival = None if baseline is None else parsed(baseline, name)[0]
-        job = JudgeJob(text, "/nowhere/test.cu", kernel, spec, baseline, rival, **more)
+        if baseline is not None:
+            more |= {"baseline_text": baseline, "baseline_kernel": parsed(baseline, name)[0]}
+        job = JudgeJob(text, "/nowhere/test.cu", kernel, spec, **more)
         settings = {"backend": self.backend.kind}
         answer = self.worker.judge({"settings": settings, "job": to_wire(job)}, self.call())
         judged = from_wire(answer, Judged)
