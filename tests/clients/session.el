@@ -11,7 +11,7 @@
 (defvar dice-client (getenv "DICE_TEST_CLIENT"))
 (defvar dice-command (append (json-read-from-string (getenv "DICE_TEST_CMD")) nil))
 (defvar dice-seen nil "What happened: an alist, newest first.")
-(defvar dice-said nil "What the server told the user, newest first.")
+(defvar dice-said nil "What the server told the user of an edit that failed, newest first.")
 (defvar dice-menus nil "The titles of each menu of code actions, newest first.")
 (defvar dice-asked 0 "How often the user was asked whether an edit may be done.")
 
@@ -83,7 +83,7 @@
   (advice-add 'eglot--message :before
               (lambda (&rest arguments)
                 (let ((text (apply #'format arguments)))
-                  (when (string-search "pplied: " text) (push text dice-said)))))
+                  (when (string-search "Not applied" text) (push text dice-said)))))
   (apply #'eglot (eglot--guess-contact))
   (dice-note 'version (mapconcat #'number-to-string (package-desc-version (cadr (assq 'eglot package-alist))) ".")))
 
@@ -101,7 +101,9 @@
                     :initialization-options '(:candidates 2)
                     :server-id 'dice-lsp))
   (advice-add 'lsp--window-show-message :before
-              (lambda (_workspace params) (push (gethash "message" params) dice-said)))
+              (lambda (_workspace params)
+                (let ((text (gethash "message" params)))
+                  (when (string-search "Not applied" text) (push text dice-said)))))
   (lsp-workspace-folders-add (file-name-directory buffer-file-name))
   (lsp)
   (dice-wait "the server" (lambda () (and (lsp-workspaces) (lsp-feature? "textDocument/codeAction"))))

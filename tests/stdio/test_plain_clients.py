@@ -54,27 +54,12 @@ def with_literals(**more: Any) -> dict[str, Any]:
 
 # The loop, as each editor goes through it
 
-HELD_CHANGES = (
-    "dice.apply waits for the didChange that Eglot sends only after the command has ended: "
-    "the editor stands still for 5 s, and then the edit is called not applied"
-)
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=HELD_CHANGES) if name == "eglot" else ())
-        for name in MANNERS
-    ],
-)
+@pytest.mark.parametrize("name", MANNERS)
 async def test_fill_choose_apply_undo_with_what_the_editor_says_of_itself(started: Starter, name: str) -> None:
     editor = recorded(name)
     capabilities = editor["capabilities"]
-    declares_edits = capabilities["workspace"].get("applyEdit")
-    if not declares_edits:
-        # Kate takes edits and does not say so: see the test of that below.
-        capabilities["workspace"]["applyEdit"] = True
     client = await started(capabilities, MANNERS[name], editor["languageId"], settings={"dice": {"candidates": 2}})
     await client.until_hover(NAME, "verified in")
 
@@ -99,7 +84,11 @@ async def test_fill_choose_apply_undo_with_what_the_editor_says_of_itself(starte
     client.undo()
     assert client.text == TEXT
     assert await client.until_offered(BODY), "the candidates belong to the old text again"
-    assert client.undeclared == [] and client.messages() == []
+    # Kate takes edits and does not say so.
+    assert client.undeclared == ([] if capabilities["workspace"].get("applyEdit") else ["workspace/applyEdit"])
+    refreshes = capabilities["workspace"].get("inlayHint", {}).get("refreshSupport")
+    said = client.messages()
+    assert said == [] if refreshes else [text.partition(":")[0] for text in said] == ["saxpy"]
     assert await client.stop() == 0
 
 
@@ -157,7 +146,6 @@ async def test_any_language_id_will_do(started: Starter) -> None:
         assert list(await client.actions(BODY)) == FILLS
 
 
-@pytest.mark.xfail(strict=True, reason="the menu of a text that is being read for the first time is empty")
 async def test_the_first_menu_of_a_long_file_is_not_empty(started: Starter) -> None:
     """An editor that asks as it opens a file keeps an empty answer until its cursor moves."""
     client = await started(with_literals(), initializationOptions=QUIET)
@@ -203,7 +191,6 @@ async def test_the_kinds_that_an_editor_asks_for_are_a_hierarchy(started: Starte
 # Faults of the server that these editors show
 
 
-@pytest.mark.xfail(strict=True, reason="actions are sent as CodeAction, not as Command, to a client without literals")
 async def test_a_client_without_action_literals_gets_commands(started: Starter) -> None:
     client = await started(dict(EDITS), initializationOptions=QUIET)
     actions = await client.actions(BODY)
@@ -212,7 +199,6 @@ async def test_a_client_without_action_literals_gets_commands(started: Starter) 
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="an editor that takes edits without saying so, as Kate does, is refused")
 async def test_an_edit_is_tried_even_if_the_client_did_not_say_that_it_takes_them(started: Starter) -> None:
     client = await started({"textDocument": {"codeAction": LITERALS}}, initializationOptions=QUIET)
     await client.choose((await client.actions(BODY))["DICE: fill selection"])
@@ -221,20 +207,16 @@ async def test_an_edit_is_tried_even_if_the_client_did_not_say_that_it_takes_the
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="an edit must be answered within 5 s, also by an editor that asks its user first"
-)
 async def test_a_user_may_think_about_an_edit(started: Starter) -> None:
     client = await started(with_literals(), Manners(asks_user_s=6), initializationOptions=QUIET)
     await client.choose((await client.actions(BODY))["DICE: fill selection"])
     await client.choose(next(iter((await client.until_offered(BODY)).values())))
     await client.until(lambda: client.text != TEXT, 20)
     await client.until_hover(NAME, "verified in")
-    assert client.messages() == []
+    assert not [text for text in client.messages() if "applied" in text]
     assert "| A " not in await client.hover("blockIdx.x * blockDim.x"), "the server knows that it was taken"
 
 
-@pytest.mark.xfail(strict=True, reason="dice.fill is answered when the fill has ended: Emacs stands still meanwhile")
 async def test_a_chosen_fill_does_not_keep_the_editor_waiting(started: Starter) -> None:
     """Eglot and lsp-mode wait for the answer of every command, and lsp-mode for 10 s at most."""
     client = await started(with_literals(), initializationOptions={**QUIET, "candidates": 64})
@@ -245,7 +227,6 @@ async def test_a_chosen_fill_does_not_keep_the_editor_waiting(started: Starter) 
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="an editor that cannot be told to ask again learns nothing of a fill that ended")
 async def test_an_editor_that_does_not_refresh_is_told_of_the_end_of_a_fill(started: Starter) -> None:
     """Helix, Eglot, Kate and vim-lsp ask for hints after an edit or a scroll, not when the server has news."""
     client = await started(with_literals(inlayHint={}), initializationOptions=QUIET)
@@ -255,7 +236,6 @@ async def test_an_editor_that_does_not_refresh_is_told_of_the_end_of_a_fill(star
     assert "saxpy" in message and "A " in message
 
 
-@pytest.mark.xfail(strict=True, reason="the server's requests have UUIDs; Vim's own LSP channel answers numbers only")
 async def test_our_requests_are_numbered(started: Starter) -> None:
     capabilities = {"workspace": {"configuration": True}, "textDocument": {"codeAction": LITERALS}}
     client = await started(capabilities, initializationOptions=QUIET)
@@ -263,14 +243,12 @@ async def test_our_requests_are_numbered(started: Starter) -> None:
     assert all(isinstance(request["id"], int) for request in client.requests)
 
 
-@pytest.mark.xfail(strict=True, reason="lsp-mode shows lenses and says so only under `workspace`")
 async def test_lenses_are_offered_to_a_client_that_can_refresh_them(started: Starter) -> None:
     client = await started({"workspace": {"codeLens": {"refreshSupport": True}}}, initializationOptions=QUIET)
     assert client.offered.get("codeLensProvider")
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="`documentChanges` is sent also to a client that did not say that it reads it")
 async def test_a_client_without_document_changes_gets_changes(started: Starter) -> None:
     capabilities = {"textDocument": {"codeAction": LITERALS}, "workspace": {"applyEdit": True}}
     client = await started(capabilities, Manners(only_changes=True), initializationOptions=QUIET)
