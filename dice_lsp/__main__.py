@@ -24,7 +24,7 @@ from dice_lsp.command_line import UsageError, add_settings, read_document, setti
 from dice_lsp.config import Settings, resolve
 from dice_lsp.hint import candidate_title
 from dice_lsp.json_output import check_schema, fill_document, fill_schema
-from dice_lsp.pipeline import Engine, FillProgress, splice
+from dice_lsp.pipeline import Engine, FillProgress
 from dice_lsp.records import (
     CandidateReport,
     Compiled,
@@ -35,6 +35,7 @@ from dice_lsp.records import (
     Verified,
 )
 from dice_lsp.settings_output import vscode_properties
+from dice_lsp.source.embedded import replaced
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.positions import encode_text
@@ -138,7 +139,8 @@ def _region(document: Document, arguments: argparse.Namespace) -> Region:
             raise UsageError(region)
         return region
     if not kernels:
-        raise UsageError(f"{arguments.file} has no __global__ function with a body")
+        where = "" if document.file_text is None else " in a plain string: f-strings and templates are not read"
+        raise UsageError(f"{arguments.file} has no __global__ function with a body{where}")
     names = [kernel.id for kernel in kernels]
     name = arguments.kernel or (names[0] if len(names) == 1 else None)
     if name is None:
@@ -189,7 +191,9 @@ def _infill(arguments: argparse.Namespace) -> int:
     report = asyncio.run(_fill_once(settings, region, str(arguments.file.resolve()), quiet=arguments.json))
     chosen = _choose(report, arguments.apply)
     if chosen is not None:
-        filled = splice(region, chosen.candidate.text)[0]
+        filled = replaced(document, region.start, region.end, chosen.candidate.text)
+        if filled is None:
+            raise UsageError(f"candidate {chosen.label} cannot stand in that string: it has the quotes that end it")
         write_whole(arguments.file, lambda there: encode_text(filled, there))
     applied = None if chosen is None else chosen.label
     assert region.kernel is not None

@@ -11,6 +11,7 @@ import attrs
 
 from dice_lsp.config import Settings, resolve
 from dice_lsp.records import Document
+from dice_lsp.source.embedded import document_of
 from dice_lsp.source.positions import decode_bytes
 from dice_lsp.workspace import FOLDER, SETTINGS_FILE, workspace_settings
 
@@ -93,8 +94,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_document(path: Path) -> Document:
-    """The text of a source file that the user named."""
-    return Document(path.resolve().as_uri(), 0, decode_bytes(read_bytes(path)))
+    """The text of a source file that the user named; of a Python file, the CUDA in its strings."""
+    return document_of(path.resolve().as_uri(), 0, decode_bytes(read_bytes(path)))
 
 
 def write_whole(path: Path, data: bytes | Callable[[bytes], bytes]) -> None:

@@ -141,6 +141,14 @@ def written(document: Document, offset: int, text: str) -> tuple[str, str] | Non
     return as_literal, view_of_literal(as_literal, holder)
 
 
+def replaced(document: Document, start: int, end: int, text: str) -> str | None:
+    """The file's text with `text` in the place of `start:end`; None when the string there cannot hold it."""
+    if document.file_text is None:
+        return document.text[:start] + text + document.text[end:]
+    both = written(document, start, text)
+    return None if both is None else document.file_text[:start] + both[0] + document.file_text[end:]
+
+
 def section(view: str, offset: int) -> str:
     """A view with only the string that holds `offset` left: the translation unit of what stands there."""
     start = view.rfind(VIEW_EDGE, 0, offset) + 1
