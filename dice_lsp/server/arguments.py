@@ -16,6 +16,8 @@ class FillArguments:
     range: types.Range | None = None
     kernel: str | None = None
     candidates: int | None = None
+    background: bool = False
+    """Answer at once, and go on."""
 
 
 @frozen
@@ -42,6 +44,7 @@ class KernelArguments:
 
     uri: str
     kernel: str | None = None
+    background: bool = False
 
 
 @frozen

@@ -19,6 +19,7 @@ from dice_lsp.server.fills import on_offer
 from dice_lsp.server.session import DiceServer
 
 PATIENCE_S = 0.01
+FIRST_PATIENCE_S = 2.0
 KINDS = [types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix]
 
 
@@ -26,8 +27,12 @@ def register(server: DiceServer) -> None:
     @server.feature(
         types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
     )
-    async def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
-        snapshot = await server.documents.fresh(params.text_document.uri, PATIENCE_S)
+    async def code_action(params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
+        uri = params.text_document.uri
+        snapshot = await server.documents.fresh(uri, PATIENCE_S)
+        if snapshot is None:
+            # An editor keeps an empty menu until its cursor moves, so the first reading of a text is waited for.
+            snapshot = await server.current_snapshot(uri, FIRST_PATIENCE_S)
         if snapshot is None:
             return []
         start, end = from_lsp.span(snapshot.index, params.range, server.encoding)
@@ -39,7 +44,10 @@ def register(server: DiceServer) -> None:
             *_directive_actions(server, snapshot, start, end),
             *_directive_fixes(server, snapshot, start, end),
         ]
-        return [action for action in actions if only is None or any(_is_kind(action.kind, kind) for kind in only)]
+        wanted = [action for action in actions if only is None or any(_is_kind(action.kind, kind) for kind in only)]
+        if server.client.action_literals:
+            return list(wanted)
+        return [action.command for action in wanted if action.command is not None]
 
     @server.feature(types.CODE_ACTION_RESOLVE)
     async def resolve(action: types.CodeAction) -> types.CodeAction:
@@ -65,7 +73,7 @@ def _action(
     return types.CodeAction(
         title=title,
         kind=kind,
-        command=None if disabled else types.Command(title=title, command=command, arguments=[arguments]),
+        command=None if disabled else to_lsp.command(title, command, arguments, background=server.holds_up),
         disabled=None if disabled is None else types.CodeActionDisabled(reason=disabled),
         data={"command": command, **arguments},
         tags=[types.CodeActionTag.LlmGenerated]

@@ -27,7 +27,7 @@ def _lenses(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> list[type
     named: dict[str, Any] = {"uri": document.uri, "kernel": kernel.id}
 
     def lens(title: str, command: str) -> types.CodeLens:
-        return types.CodeLens(range=place, command=types.Command(title=title, command=command, arguments=[named]))
+        return types.CodeLens(range=place, command=to_lsp.command(title, command, named, background=server.holds_up))
 
     lenses = [lens("Fill body", "dice.fill"), lens("Check", "dice.check")]
     if server.jobs.at(f"fill {document.uri} {kernel.id}") is not None:

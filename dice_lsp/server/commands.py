@@ -6,12 +6,14 @@ believed only once the document says so: Neovim reports a stale edit that it ski
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
+from attrs import frozen
 from lsprotocol import types
-from pygls.exceptions import JsonRpcInvalidParams, JsonRpcRequestCancelled
+from pygls.exceptions import JsonRpcInvalidParams, JsonRpcMethodNotFound, JsonRpcRequestCancelled
 
-from dice_lsp.hint import candidate_title
+from dice_lsp.hint import candidate_title, kernel_label
 from dice_lsp.jobs import Fill, Job, JobEnd
 from dice_lsp.pipeline import FillProgress
 from dice_lsp.process import ChildDied, ChildError
@@ -37,6 +39,11 @@ from dice_lsp.source.selection import body_region, region, relocate
 
 log = logging.getLogger(__name__)
 MAX_CANDIDATES = 64
+KERNELS_NAMED = 3
+HELD_CHANGE_S = 0.2
+"""Emacs tells of a change only once the command that made it was answered, so that is not waited for any longer."""
+LATE_CHANGE_S = 60.0
+UNCHANGED = "the editor made no change, though it says so; look at the text and try again"
 PREVIEW_PATIENCE_S = 1.0
 """A change that a user has confirmed in a preview is made before the client answers, so that it has mostly come by then."""
 
@@ -96,19 +103,30 @@ async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
     title = f"DICE: filling {target.kernel.name}"
     place = f"fill {given.uri} {target.kernel.id}"
 
-    async with WorkDone(
-        server, title, lambda: server.cancel_at(place)
-    ) as bar:  # does not wait, so `closing` still holds
-        job = server.jobs.start(
-            place, lambda: _run_fill(server, number, target, snapshot.path, given.candidates, bar), queue="model"
-        )
-        server.filling.add(number)
-        job.on_end(lambda end: _fill_ended(server, number, end))
-        server.refresh()
-        server.tell_status()
-        report = await _until_end(job, number, server)
-        bar.end(_last_word(report))
-    return to_lsp.fill_report(number if report.candidates else None, report)
+    bar = WorkDone(server, title, lambda: server.cancel_at(place))
+    job = server.jobs.start(
+        place, lambda: _run_fill(server, number, target, snapshot.path, given.candidates, bar), queue="model"
+    )
+    server.filling.add(number)
+    job.on_end(lambda end: _fill_ended(server, number, end))
+    server.refresh()
+    server.tell_status()
+
+    async def end() -> dict[str, Any]:
+        async with bar:
+            report = await _until_end(job, number, server)
+            bar.end(_last_word(report))
+        if report.candidates:
+            count = f"{len(report.candidates)} candidate" + ("s" if len(report.candidates) > 1 else "")
+            server.tell_if_blind(
+                f"{place.split()[-1]}: {count}, best {_last_word(report)}; apply one by the code actions"
+            )
+        return to_lsp.fill_report(number if report.candidates else None, report)
+
+    if given.background:
+        server.spawn(end(), f"end of {place}")
+        return to_lsp.fill_report(number, FillReport(None, (), None)) | {"running": True}
+    return await end()
 
 
 async def _target(server: DiceServer, snapshot: Snapshot, given: FillArguments) -> Region | str:
@@ -225,20 +243,28 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
     if given.preview:
         if not server.client.change_annotations:
             return _not_applied(server, "this editor has no preview of a server's edits; apply it without one")
-        refused = await _edit(server, document, place.start, place.end, text, label, candidate_title(candidate))
-        if refused is not None:
+        asking = candidate_title(candidate)
+        outcome = await _edit(server, document, place.start, place.end, text, label, asking)
+        if isinstance(outcome, str):
             # The user has said no, or has seen in the preview what became of it.
-            return {"applied": False, "reason": refused}
+            return {"applied": False, "reason": outcome}
     else:
-        refused = await _edit(server, document, place.start, place.end, text, label)
-        if refused is not None:
-            return _not_applied(server, refused)
-    present = server.documents.present(fill.uri)
-    if present is not None:
-        fills.take(server, fill, present, place.start, place.start + len(text))
-        if fill.region.kernel is not None:
-            server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after apply")
-    server.refresh()
+        outcome = await _edit(server, document, place.start, place.end, text, label)
+        if isinstance(outcome, str):
+            return _not_applied(server, outcome)
+
+    def taken() -> None:
+        present = server.documents.present(fill.uri)
+        if present is not None:
+            fills.take(server, fill, present, place.start, place.start + len(text))
+            if fill.region.kernel is not None:
+                server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after apply")
+        server.refresh()
+
+    if outcome is None:
+        taken()
+    else:
+        server.spawn(_when_late(server, outcome, taken), "an edit that is told of later")
     return {"applied": True, "reason": None}
 
 
@@ -255,36 +281,63 @@ def _not_applied(server: DiceServer, reason: str) -> dict[str, Any]:
 
 async def _edit(
     server: DiceServer, document: Document, start: int, end: int, text: str, label: str, asking: str | None = None
-) -> str | None:
-    """Replace `start:end` of exactly `document` in the client. Returns None once its text is what was meant, else why not.
+) -> "_Edit | str | None":
+    """Replace `start:end` of exactly `document` in the client, which may ask its user first, however long that takes.
 
-    With `asking` the client shows the edit under these words and makes it only when the user agrees.
+    Returns None once its text is what was meant, else why not; an `_Edit` where the client says that it made the edit
+    but does not tell of the change yet. With `asking` the client shows the edit under these words for confirmation.
     """
-    if not server.client.apply_edit:
-        return "this editor does not take edits from a server (workspace/applyEdit)"
     index = await server.documents.in_thread(LineIndex, document.text)
     edit = to_lsp.versioned_edit(document.uri, document.version, index, start, end, text, server.encoding, asking)
+    if not server.client.document_changes:
+        edit = to_lsp.plain_edit(document.uri, index, start, end, text, server.encoding)
     meant = document.text[:start] + text + document.text[end:]
     try:
-        answer = await asyncio.wait_for(
-            server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label)),
-            None if asking else CLIENT_PATIENCE_S,
-        )
+        answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label))
+    except JsonRpcMethodNotFound:
+        return "this editor does not take edits from a server (workspace/applyEdit)"
     except Exception as error:
-        return f"the editor did not take the edit: {error}"
-    if not answer.applied:
+        return f"the editor did not take the edit: {str(error) or type(error).__name__}"
+    if answer is None or not answer.applied:
+        reason = None if answer is None else answer.failure_reason
         if asking:
-            return answer.failure_reason or "it was not confirmed in the preview"
-        return answer.failure_reason or "the editor refused the edit because the text has changed; try again"
-    present = await _after(server, document, PREVIEW_PATIENCE_S if asking else CLIENT_PATIENCE_S)
-    if present is None:
-        return "the file was closed"
-    if asking and present.version == document.version:
+            return reason or "it was not confirmed in the preview"
+        return reason or "the editor refused the edit because the text has changed; try again"
+    waiting = _Edit(document, meant)
+    patience_s = PREVIEW_PATIENCE_S if asking else HELD_CHANGE_S if server.holds_up else CLIENT_PATIENCE_S
+    refused = await waiting.outcome(server, patience_s)
+    if refused == UNCHANGED and asking:
         # An entry that is not ticked is no refusal to VS Code: it says that the edit was applied, and changes nothing.
         return "it was not confirmed in the preview"
-    if to_lsp.same_text(present.text, meant):
-        return None
-    return "the text changed at the same moment; look at it and try again"
+    return waiting if refused == UNCHANGED and server.holds_up else refused
+
+
+@frozen
+class _Edit:
+    """An edit that the client says it made."""
+
+    before: Document
+    meant: str
+
+    async def outcome(self, server: DiceServer, patience_s: float) -> str | None:
+        """None once the text is what was meant, else why not: `UNCHANGED` if no change was told of in time."""
+        present = await _after(server, self.before, patience_s)
+        if present is None:
+            return "the file was closed"
+        if to_lsp.same_text(present.text, self.meant):
+            return None
+        if present.version == self.before.version:
+            return UNCHANGED
+        return "the text changed at the same moment; look at it and try again"
+
+
+async def _when_late(server: DiceServer, edit: _Edit, done: Callable[[], None]) -> None:
+    """Follow an edit whose command was answered before the client told of the change."""
+    refused = await edit.outcome(server, LATE_CHANGE_S)
+    if refused is None:
+        done()
+    else:
+        server.show(f"Not applied: {refused}")
 
 
 async def _after(server: DiceServer, document: Document, patience_s: float) -> Document | None:
@@ -343,18 +396,29 @@ async def _check(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
     if server.documents.present(given.uri) is None:
         raise JsonRpcInvalidParams(f"{given.uri} is not open")
     kernels = None if given.kernel is None else (given.kernel,)
-    async with WorkDone(server, "DICE: checking", lambda: server.cancel_at(f"check {given.uri}")) as bar:
-        job = await start_check(server, given.uri, kernels=kernels, asked=True)
-        reports: tuple[KernelReport, ...] = ()
-        if job is not None:
-            try:
-                reports = await job
-            except asyncio.CancelledError:
-                if job.end is None:
-                    job.cancel()
-                    raise
-        bar.end(f"{len(reports)} checked")
-    return {"kernels": [to_lsp.kernel_report(report) for report in reports]}
+
+    async def end() -> dict[str, Any]:
+        async with WorkDone(server, "DICE: checking", lambda: server.cancel_at(f"check {given.uri}")) as bar:
+            job = await start_check(server, given.uri, kernels=kernels, asked=True)
+            reports: tuple[KernelReport, ...] = ()
+            if job is not None:
+                try:
+                    reports = await job
+                except asyncio.CancelledError:
+                    if job.end is None:
+                        job.cancel()
+                        raise
+            bar.end(f"{len(reports)} checked")
+        if reports:
+            said = [f"{report.name}: {kernel_label(report)}" for report in reports[:KERNELS_NAMED]]
+            more = f"; and {len(reports) - KERNELS_NAMED} more" if len(reports) > KERNELS_NAMED else ""
+            server.tell_if_blind("; ".join(said) + more)
+        return {"kernels": [to_lsp.kernel_report(report) for report in reports]}
+
+    if given.background:
+        server.spawn(end(), f"check {given.uri} in the background")
+        return {"kernels": [], "running": True}
+    return await end()
 
 
 # Directive
@@ -371,7 +435,7 @@ async def _write_directive(server: DiceServer, given: KernelArguments) -> dict[s
     at, indent = insertion_point(document.text, kernel)
     line = directive_line(kernel, None if report is None else report.spec)
     text = to_lsp.like_document(f"{indent}{line}\n", document.text)
-    refused = await _edit(server, document, at, at, text, "DICE directive")
-    if refused is not None:
-        return _not_applied(server, refused)
+    outcome = await _edit(server, document, at, at, text, "DICE directive")
+    if isinstance(outcome, str):
+        return _not_applied(server, outcome)
     return {"applied": True, "reason": None}

@@ -3,6 +3,7 @@
 - Every request gets exactly one response: malformed parameters are answered with -32602, requests after `shutdown`
   with -32600, text that is no JSON with -32700. pygls 2.1 leaves all three without an answer.
 - Cancelling `workspace/executeCommand` reaches the command's coroutine. pygls runs it as a separate task.
+- Our own requests have numbers: Vim's channel cannot answer the UUIDs that pygls gives them.
 - Lines end at `\\n`, `\\r\\n` and `\\r` only, as LSP says. `str.splitlines` also splits at form feeds and U+2028.
 - Reading and writing have threads of their own, so neither a slow client nor a busy pool stops the loop.
 - The exit code is 0 after `shutdown` and 1 without it, and no thread can keep the process alive.
@@ -10,6 +11,7 @@
 
 import asyncio
 import inspect
+import itertools
 import json
 import logging
 import os
@@ -19,6 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
 from typing import Any, BinaryIO, NoReturn
 
 from lsprotocol import types
@@ -41,6 +44,8 @@ log = logging.getLogger(__name__)
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _CONTENT_LENGTH = re.compile(rb"content-length\s*:\s*(\d+)", re.IGNORECASE)
 MAX_MESSAGE_BYTES = 1 << 28
+FIRST_OWN_ID = 1 << 30
+"""pygls keeps our requests and the client's in one table, and clients count from zero."""
 _EXPECTED = (JsonRpcContentModified, JsonRpcInvalidParams, JsonRpcMethodNotFound, JsonRpcRequestCancelled)
 
 
@@ -116,10 +121,20 @@ class Protocol(LanguageServerProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.request_types: dict[str, type[Any]] = {}
+        self._own_ids = itertools.count(FIRST_OWN_ID)
         super().__init__(*args, **kwargs)
 
     def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
         return self.request_types.get(method) or types.METHOD_TO_TYPES.get(method, (None,))[0]
+
+    def send_request(
+        self,
+        method: str,
+        params: Any | None = None,
+        callback: Callable[[Any], None] | None = None,
+        msg_id: str | int | None = None,
+    ) -> Future[Any]:
+        return super().send_request(method, params, callback, next(self._own_ids) if msg_id is None else msg_id)
 
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams) -> Generator[Any, Any, types.InitializeResult]:

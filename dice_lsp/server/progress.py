@@ -29,10 +29,10 @@ class WorkDone:
         self._open = False
         self._last: types.WorkDoneProgressReport | None = None
         self._end: types.WorkDoneProgressEnd | None = None
+        if server.client.work_done_progress:
+            server.spawn(self._create(), f"progress of {title}")
 
     async def __aenter__(self) -> "WorkDone":
-        if self._server.client.work_done_progress:
-            self._server.spawn(self._create(), f"progress of {self._title}")
         return self
 
     async def __aexit__(

@@ -31,7 +31,10 @@ CLIENT_PATIENCE_S = 5.0
 class ClientSupport:
     """What the client said it can do, as far as that changes what we send."""
 
-    apply_edit: bool = False
+    document_changes: bool = False
+    """Takes an edit that names its version. Otherwise it is sent without, and only the text afterwards tells."""
+    action_literals: bool = False
+    """Takes code actions, not only commands."""
     work_done_progress: bool = False
     configuration: bool = False
     configuration_registration: bool = False
@@ -66,13 +69,17 @@ class ClientSupport:
             return (given.get(name) if isinstance(given, dict) else getattr(given, name, None)) is True
 
         return cls(
-            apply_edit=bool(workspace.apply_edit),
+            # Neovim takes such edits and does not say so; it is known by our plug-in.
+            document_changes=experimental("dice")
+            or bool(workspace.workspace_edit and workspace.workspace_edit.document_changes),
+            action_literals=action.code_action_literal_support is not None,
             work_done_progress=bool(window.work_done_progress),
             configuration=bool(workspace.configuration),
             configuration_registration=bool(changed and changed.dynamic_registration),
-            inlay_hints=text.inlay_hint is not None,
+            # lsp-mode has lenses and says only that it can refresh them.
+            inlay_hints=text.inlay_hint is not None or workspace.inlay_hint is not None,
             inlay_hint_refresh=bool(workspace.inlay_hint and workspace.inlay_hint.refresh_support),
-            code_lenses=text.code_lens is not None,
+            code_lenses=text.code_lens is not None or workspace.code_lens is not None,
             code_lens_refresh=bool(workspace.code_lens and workspace.code_lens.refresh_support),
             llm_tag=bool(action.tag_support and types.CodeActionTag.LlmGenerated in action.tag_support.value_set),
             disabled_actions=bool(action.disabled_support),
@@ -243,6 +250,16 @@ class DiceServer(Server):
             return snapshot
         self._refused.add(uri)
         raise JsonRpcContentModified("the text is still being read")
+
+    @property
+    def holds_up(self) -> bool:
+        """The client may stand still until a command is answered, as Emacs does: long ones go on in the background."""
+        return not self.client.dice_notifications
+
+    def tell_if_blind(self, message: str) -> None:
+        """A word about the end of what the user asked for, to a client that cannot be told to look at the hints again."""
+        if not (self.client.inlay_hint_refresh or self.client.dice_notifications):
+            self.show(message, types.MessageType.Info)
 
     def cancel_at(self, place: str) -> int:
         """Cancel the job at exactly this place; returns how many that were."""

@@ -42,6 +42,16 @@ def inlay_hint(index: LineIndex, hint: Hint, encoding: Encoding) -> types.InlayH
     )
 
 
+LONG_COMMANDS = frozenset({"dice.fill", "dice.check"})
+
+
+def command(title: str, name: str, arguments: dict[str, Any], *, background: bool) -> types.Command:
+    """An entry of a menu. `background`: a command that takes long answers at once."""
+    if background and name in LONG_COMMANDS:
+        arguments = {**arguments, "background": True}
+    return types.Command(title=title, command=name, arguments=[arguments])
+
+
 def versioned_edit(
     uri: str,
     version: int,
@@ -68,6 +78,11 @@ def versioned_edit(
     return types.WorkspaceEdit(
         document_changes=[types.TextDocumentEdit(text_document=document, edits=[edit])], change_annotations=annotations
     )
+
+
+def plain_edit(uri: str, index: LineIndex, start: int, end: int, text: str, encoding: Encoding) -> types.WorkspaceEdit:
+    """Replace `start:end`, for a client that knows no versions of documents. Never both: Kate applies each of them."""
+    return types.WorkspaceEdit(changes={uri: [types.TextEdit(range_of(index, start, end, encoding), text)]})
 
 
 def candidate_key(report: CandidateReport) -> str:

@@ -239,7 +239,15 @@ class Editor:
         resolved = await self.client.code_action_resolve_async(action)
         assert resolved.command is not None and resolved.edit is None
         (arguments,) = resolved.command.arguments or ()
-        return await self.run(resolved.command.command, arguments)
+        answer = await self.run(resolved.command.command, arguments)
+        if not answer.get("running"):
+            return answer
+        # What goes on in the background is seen in the editor's hints and menus; here it is waited for.
+        while True:
+            found = [item for item in await self.candidates(arguments["uri"]) if item["fill"] == answer["fill"]]
+            if not found or not found[0]["running"]:
+                return found[0] if found else answer
+            await asyncio.sleep(0.05)
 
     async def hover(self, uri: str, words: str) -> str | None:
         at = self.range_of(uri, words).start
