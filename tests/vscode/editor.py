@@ -56,8 +56,12 @@ SETTINGS: Mapping[str, Any] = {
 }
 """User settings of a test: ours, and whatever keeps the screen empty and the network unused."""
 PROCESS_GRACE_S = 20.0
-NOISE = re.compile(r"%c|native-watchdog|open-vsx|Release/watchdog|ERR_NAME_NOT_RESOLVED|vsda|Overwriting extension")
+NOISE = re.compile(
+    r"%c|native-watchdog|open-vsx|Release/watchdog|ERR_NAME_NOT_RESOLVED|vsda|status of 404|HTTP response code|iframe|Overwriting extension"
+)
 """What VS Code says of its missing native modules and of the network, which is not used."""
+BORING = re.compile(r"^\s+at |_doActivateExtension|vscode.lock|-> (vscode|ms-vscode)\.")
+"""Stacks, and what is said at every start."""
 
 
 @frozen
@@ -125,6 +129,8 @@ def _drive(
         surroundings = {
             **os.environ,
             BACKEND_VARIABLE: "host",
+            # As if started in a terminal: else a login shell is asked for the environment, and this one is lost.
+            "VSCODE_CLI": "1",
             "XDG_CACHE_HOME": str(folder / "cache"),
             "DICE_TEST_PROGRAM": str(PROGRAM),
             "DICE_TEST_OUT": str(out / "tests.json"),
@@ -175,7 +181,8 @@ def _account(seen: Seen, result: Mapping[str, Any], errors: str, user: Path) -> 
     said = [line[:300] for line in result.get("console", []) if not NOISE.search(line)]
     lines += ["console:", *[f"  {line}" for line in dict.fromkeys(said[-25:])]]
     for log in _logs(user):
-        lines += [f"{log.name}:", *[f"  {line[:300]}" for line in log.read_text(errors="replace").splitlines()[-40:]]]
+        told = log.read_text(errors="replace").splitlines()
+        lines += [f"{log.name}:", *[f"  {line[:300]}" for line in told if not BORING.search(line)][-30:]]
     return "\n".join(lines)
 
 

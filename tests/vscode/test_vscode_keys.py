@@ -32,11 +32,3 @@ def test_the_progress_can_be_cancelled(tmp_path: Path) -> None:
     assert steps["unchanged"] is True
     assert steps["status"]["server"]["fills"] == 0
     assert not [text for text in steps["toasts"] if "filling" in text]
-
-
-def test_an_untrusted_workspace_starts_nothing_and_is_told_why(tmp_path: Path) -> None:
-    file = workspace(tmp_path, {"saxpy.cu": SAXPY})["saxpy.cu"]
-    trust = {"security.workspace.trust.enabled": True, "security.workspace.trust.startupPrompt": "never"}
-    steps = run_script(tmp_path, "untrusted", open=[str(file)], settings=trust).steps
-    assert steps["trusted"] is False
-    assert steps["processes"] == 0

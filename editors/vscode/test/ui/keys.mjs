@@ -89,6 +89,6 @@ export async function waitForHint(page, pattern) {
     (source) =>
       [...document.querySelectorAll(".view-line")].some((line) => new RegExp(source).test(line.textContent.replace(/\u00a0/g, " "))),
     pattern.source,
-    { timeout: 120_000 },
+    { timeout: 90_000 },
   );
 }

@@ -1,23 +1,24 @@
 // A workspace that the user does not trust: nothing is started, and VS Code says why.
 export default async ({ page, probe, until, step }) => {
   await page.waitForSelector(".view-lines .view-line");
-  await until("the banner of a restricted window is there", () => page.locator("text=Restricted Mode").first().isVisible());
+  await until("the window says that it is restricted", () => page.locator("text=Restricted Mode").first().isVisible());
   step("trusted", await probe((vscode) => vscode.workspace.isTrusted));
-  step("known", await probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp") !== undefined));
-  step("commands", await probe(async (vscode) => (await vscode.commands.getCommands(true)).filter((name) => /^dice(-lsp)?\./.test(name))));
-  await probe((vscode) => vscode.commands.executeCommand("workbench.trust.manage"));
-  await page.locator(".workspace-trust-editor").waitFor();
-  step("page", (await page.locator(".workspace-trust-editor").innerText()).slice(0, 1500));
-  await probe((vscode) => vscode.commands.executeCommand("workbench.extensions.action.showInstalledExtensions").then(() => {}));
-  step("processes", await probe(() => {
-    const fs = process.getBuiltinModule("node:fs");
-    return fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name)).filter((name) => {
-      try {
-        return Number(fs.readFileSync(`/proc/${name}/stat`, "utf8").split(") ").pop().split(" ")[1]) === process.pid
-          && fs.readFileSync(`/proc/${name}/cmdline`, "utf8").includes("dice");
-      } catch {
-        return false;
-      }
-    }).length;
-  }));
+  step("active", await probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp")?.isActive ?? false));
+  await probe((vscode) => vscode.commands.executeCommand("workbench.view.extensions").then(() => {}));
+  const row = page.locator(".extensions-viewlet .extension-list-item", { hasText: "DICE for CUDA" });
+  await row.waitFor();
+  await row.click();
+  const reason = page.locator(".extension-editor", { hasText: "DICE for CUDA" });
+  await until("the page of the extension says why", async () =>
+    (await reason.innerText()).includes("starts only in a workspace that you trust"),
+  );
+  step("reason", await reason.innerText());
+  step(
+    "children",
+    await probe(() => {
+      const fs = process.getBuiltinModule("node:fs");
+      const commands = fs.readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, "utf8").trim().split(" ");
+      return commands.filter(Boolean).map((pid) => fs.readFileSync(`/proc/${pid}/cmdline`, "utf8")).filter((command) => command.includes("dice"));
+    }),
+  );
 };

@@ -1,0 +1,102 @@
+// The pictures of the README: each is taken when what it shows is on the screen.
+import fs from "node:fs";
+import path from "node:path";
+
+import { chooseInMenu, goToLine, openMenu, runCommand, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
+
+/** Nothing moves any more: two pictures in a row are the same. */
+async function still(page, until) {
+  let before;
+  await until("the screen is still", async () => {
+    const now = await page.screenshot();
+    const same = before !== undefined && before.equals(now);
+    before = now;
+    return same;
+  });
+}
+
+async function replace(probe, before, after) {
+  await probe(async (vscode, [words, others]) => {
+    const { document } = vscode.window.activeTextEditor;
+    const from = document.getText().indexOf(words);
+    const edit = new vscode.WorkspaceEdit();
+    edit.replace(document.uri, new vscode.Range(document.positionAt(from), document.positionAt(from + words.length)), others);
+    await vscode.workspace.applyEdit(edit);
+    await document.save();
+  }, [before, after]);
+}
+
+export default async ({ page, probe, until, shot, step, given }) => {
+  const idle = () =>
+    until("nothing runs", () =>
+      probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp").exports.status().server?.state === "idle"),
+    );
+  await waitForHint(page, /regs.* verified on host/);
+  await probe((vscode) => vscode.commands.executeCommand("workbench.action.closeSidebar").then(() => {}));
+  await page.locator(".monaco-editor").first().click();
+  await idle();
+
+  // The menu.
+  await selectLines(page, given.first, given.last);
+  await openMenu(page, "DICE: fill selection");
+  await until("the fill has the focus", async () => {
+    const focused = await page.locator(".action-widget .monaco-list-row.focused").allTextContents();
+    if (focused.some((text) => text.includes("DICE: fill selection"))) {
+      return true;
+    }
+    await page.keyboard.press("ArrowDown");
+  });
+  await shot("vscode-menu");
+
+  // The progress, while candidates come.
+  await chooseInMenu(page, until, "DICE: fill selection");
+  const toast = page.locator(".notifications-toasts .notification-toast", { hasText: "DICE: filling" });
+  await toast.waitFor();
+  // The last that can be caught: the more is known, the better the picture.
+  while (await toast.isVisible()) {
+    const told = await toast.innerText().catch(() => "");
+    const picture = await page.screenshot();
+    if (told && (await toast.isVisible())) {
+      step("progress", told);
+      fs.writeFileSync(path.join(given.out, "vscode-progress.png"), picture);
+    }
+  }
+
+  // The list with the diff of its second row.
+  await waitForCandidates(page, until);
+  await page.keyboard.press("ArrowDown");
+  await until("the diff follows", async () => (await page.locator(".tab.active .label-name").first().textContent()).includes("with B"));
+  await idle();
+  await page.mouse.move(5, 300);
+  await still(page, until);
+  await shot("vscode-candidates");
+  await page.keyboard.press("Escape");
+  await waitForFile(page, probe, until);
+
+  // What the next saves say.
+  const original = await textOf(probe, "kernels.cu");
+  await goToLine(page, 1);
+  await runCommand(page, "DICE: Accept Kernel as Baseline").catch(() => {});
+  for (const [before, after] of given.edits) {
+    await replace(probe, before, after);
+    await waitForHint(page, /regs/);
+    await idle();
+  }
+  await goToLine(page, given.cursor);
+  await page.keyboard.press("Home");
+  await still(page, until);
+  await shot("vscode-hints");
+
+  // The hover with its history.
+  await probe((vscode, words) => {
+    const editor = vscode.window.activeTextEditor;
+    const place = editor.document.positionAt(editor.document.getText().indexOf(words) + words.length - 1);
+    editor.selection = new vscode.Selection(place, place);
+  }, given.hover);
+  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+i");
+  await page.locator(".monaco-hover:visible img").first().waitFor();
+  await still(page, until);
+  await shot("vscode-history");
+  step("changed", (await textOf(probe, "kernels.cu")) !== original);
+};

@@ -1,0 +1,69 @@
+"""Takes the README's pictures of VS Code: `python -m tests.vscode.pictures [NAME ...]`."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from tests.vscode.editor import ROOT, run_script, workspace
+
+IMAGES = ROOT / "docs/images"
+SOURCE = ROOT / "tests/nvim/picture.cu"
+SIZE = {"width": 1000, "height": 600}
+CALM = {
+    "editor.lightbulb.enabled": "off",
+    "editor.renderWhitespace": "none",
+    "editor.scrollbar.horizontal": "hidden",
+    "editor.overviewRulerBorder": False,
+    "editor.occurrencesHighlight": "off",
+    "editor.hover.delay": 100,
+    "breadcrumbs.enabled": False,
+    "explorer.autoReveal": False,
+    "diffEditor.renderSideBySide": True,
+    "diffEditor.useInlineViewWhenSpaceIsLimited": False,
+    "dice.candidates": 8,
+}
+"""What is not ours stays off the pictures."""
+SAXPY = "    if (i < n) y[i] += a * x[i];"
+HEAVIER = """\
+    if (n < 0) {
+        float t[12];
+        for (int k = 0; k < 12; k++) t[k] = x[i + k * n];
+        for (int k = 0; k < 12; k++) y[i] += t[k] * t[11 - k];
+    } else if (i < n) y[i] += a * x[i];"""
+
+
+def take(folder: Path) -> dict[str, Path]:
+    """Pictures by name, from one session."""
+    file = workspace(folder, {"kernels.cu": SOURCE})["kernels.cu"]
+    lines = SOURCE.read_text().splitlines()
+    kernel = next(number for number, line in enumerate(lines, 1) if line.startswith("__global__ void saxpy"))
+    seen = run_script(
+        folder,
+        "pictures",
+        open=[str(file)],
+        settings=CALM,
+        viewport=SIZE,
+        first=kernel + 1,
+        last=kernel + 2,
+        edits=[[SAXPY, HEAVIER]],
+        cursor=4,
+        hover="__global__ void saxpy",
+    )
+    return {path.stem: path for path in seen.folder.glob("vscode-*.png")}
+
+
+def main(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path in take(Path(folder)).items():
+            if not names or name.removeprefix("vscode-") in names:
+                # A screen has few colours: a palette of them halves the file and changes nothing that one can see.
+                Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(
+                    IMAGES / f"{name}.png", optimize=True
+                )
+                print(f"docs/images/{name}.png: {(IMAGES / f'{name}.png').stat().st_size // 1024} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
