@@ -6,7 +6,7 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check install --quiet --constraint 
 # PyTorch's own index has the CPU build, a tenth of the CUDA build's size. Where it cannot be reached pip goes on without.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format pictures clean
 
 $(VENV)/.ready: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +17,7 @@ $(VENV)/.ready: pyproject.toml tests/constraints.txt
 demo: $(VENV)/.ready  ## fill three kernels with the shipped checkpoint and print what each candidate is worth
 	$(RUN) -m dice_lsp demo
 
-test: $(VENV)/.ready  ## every test that this machine can run
+test: $(VENV)/.ready  ## every test that this machine can run, in both editors too; VS Code is installed into .vscode-test
 	$(RUN) -m pytest
 
 lint: $(VENV)/.ready  ## what CI refuses
@@ -29,5 +29,10 @@ format: $(VENV)/.ready  ## fix what can be fixed
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
+pictures: $(VENV)/.ready  ## take the README's pictures in both editors again
+	$(RUN) -m tests.nvim.picture
+	$(RUN) -m tests.vscode.pictures
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .vscode-test
+	rm -rf editors/vscode/node_modules editors/vscode/test/node_modules editors/vscode/dist editors/vscode/bundled

@@ -1,5 +1,6 @@
 """Takes the README's pictures of VS Code: `python -m tests.vscode.pictures [NAME ...]`."""
 
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -26,19 +27,25 @@ CALM = {
 }
 """What is not ours stays off the pictures."""
 SAXPY = "    if (i < n) y[i] += a * x[i];"
-HEAVIER = """\
-    if (n < 0) {
-        float t[12];
-        for (int k = 0; k < 12; k++) t[k] = x[i + k * n];
-        for (int k = 0; k < 12; k++) y[i] += t[k] * t[11 - k];
-    } else if (i < n) y[i] += a * x[i];"""
+LOADS = (4, 6, 8, 10, 12)
+
+
+def heavier(loads: int) -> str:
+    """A body whose registers grow with `loads`, in a branch that is never taken."""
+    return f"""\
+    if (n < 0) {{
+        float t[{loads}];
+        for (int k = 0; k < {loads}; k++) t[k] = x[i + k * n];
+        for (int k = 0; k < {loads}; k++) y[i] += t[k] * t[{loads - 1} - k];
+    }} else if (i < n) y[i] += a * x[i];"""
 
 
 def take(folder: Path) -> dict[str, Path]:
     """Pictures by name, from one session."""
     file = workspace(folder, {"kernels.cu": SOURCE})["kernels.cu"]
     lines = SOURCE.read_text().splitlines()
-    kernel = next(number for number, line in enumerate(lines, 1) if line.startswith("__global__ void saxpy"))
+    kernel = next(number for number, line in enumerate(lines, 1) if line.startswith("__global__ void relu"))
+    bodies = [SAXPY, *map(heavier, LOADS)]
     seen = run_script(
         folder,
         "pictures",
@@ -47,7 +54,7 @@ def take(folder: Path) -> dict[str, Path]:
         viewport=SIZE,
         first=kernel + 1,
         last=kernel + 2,
-        edits=[[SAXPY, HEAVIER]],
+        edits=list(itertools.pairwise(bodies)),
         cursor=4,
         hover="__global__ void saxpy",
     )

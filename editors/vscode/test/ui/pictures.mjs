@@ -2,7 +2,7 @@
 import fs from "node:fs";
 import path from "node:path";
 
-import { chooseInMenu, goToLine, openMenu, runCommand, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
+import { chooseInMenu, goToLine, openMenu, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
 
 /** Nothing moves any more: two pictures in a row are the same. */
 async function still(page, until) {
@@ -75,8 +75,6 @@ export default async ({ page, probe, until, shot, step, given }) => {
 
   // What the next saves say.
   const original = await textOf(probe, "kernels.cu");
-  await goToLine(page, 1);
-  await runCommand(page, "DICE: Accept Kernel as Baseline").catch(() => {});
   for (const [before, after] of given.edits) {
     await replace(probe, before, after);
     await waitForHint(page, /regs/);
@@ -88,14 +86,26 @@ export default async ({ page, probe, until, shot, step, given }) => {
   await shot("vscode-hints");
 
   // The hover with its history.
-  await probe((vscode, words) => {
+  const place = await probe((vscode, words) => {
     const editor = vscode.window.activeTextEditor;
-    const place = editor.document.positionAt(editor.document.getText().indexOf(words) + words.length - 1);
-    editor.selection = new vscode.Selection(place, place);
+    const { line, character } = editor.document.positionAt(editor.document.getText().indexOf(words) + words.length - 1);
+    editor.selection = new vscode.Selection(line, character, line, character);
+    return `Ln ${line + 1}, Col ${character + 1}`;
   }, given.hover);
+  await page.locator(".statusbar-item", { hasText: place }).waitFor();
   await page.keyboard.press("Control+k");
   await page.keyboard.press("Control+i");
-  await page.locator(".monaco-hover:visible img").first().waitFor();
+  const chart = page.locator(".monaco-hover img").first();
+  await chart.waitFor({ state: "attached" });
+  // Pressed again, the keys go into the hover; its end has the chart.
+  await page.keyboard.press("Control+k");
+  await page.keyboard.press("Control+i");
+  await until("the chart is on the screen", async () => {
+    await page.keyboard.press("PageDown");
+    const box = await chart.boundingBox();
+    const hover = await page.locator(".monaco-hover:has(img)").first().boundingBox();
+    return box && hover && box.y > hover.y && box.y + box.height <= hover.y + hover.height + 1;
+  }, 20);
   await still(page, until);
   await shot("vscode-history");
   step("changed", (await textOf(probe, "kernels.cu")) !== original);
