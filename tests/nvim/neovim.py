@@ -30,8 +30,9 @@ def run_script(script: Path, folder: Path, *, deadline_s: float = 240.0, **envir
     command = [
         executable(), "--clean", "--headless", "-n",
         "--cmd", f"set runtimepath^={ROOT / 'editors/nvim'}",
-        # Scheduled, so that Neovim has started as it does for a user before the script runs.
-        "-c", f"lua vim.schedule(function() vim.cmd.luafile([[{script}]]) end)",
+        # Neovim has started as it does for a user before the script runs, and tells of errors as it does to a user:
+        # it would keep quiet about those of a script that was scheduled.
+        "-c", f"autocmd VimEnter * ++nested luafile {script}",
     ]  # fmt: skip
     finished = subprocess.run(
         command,
@@ -50,8 +51,9 @@ def run_script(script: Path, folder: Path, *, deadline_s: float = 240.0, **envir
         check=False,
     )
     seen: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+    seen["stderr"] = finished.stderr
     assert finished.returncode == 0, (
         f"Neovim ended with {finished.returncode}:\n{seen.get('failure')}\n{finished.stderr[-4000:]}\n"
-        f"{json.dumps({key: seen[key] for key in seen if key != 'failure'}, indent=1)[:8000]}"
+        f"{json.dumps({key: seen[key] for key in seen if key not in ('failure', 'stderr')}, indent=1)[:8000]}"
     )
     return seen

@@ -44,7 +44,8 @@ def test_clangd_and_our_server_in_one_buffer(tmp_path: Path) -> None:
     )
     steps = steps_of(seen)
     assert {item["client"] for item in steps["hints of clangd"]} == {"clangd"}, "ours are drawn apart from clangd's"
-    assert "Invalid 'col'" not in seen["messages"] and "Error" not in seen["messages"], seen["messages"]
+    said = seen["messages"] + seen["stderr"]
+    assert "Invalid 'col'" not in said and "Error" not in said, said
     assert steps["the text is as before"] and steps["the hint has moved along"]
     assert "DICE: fill selection" in steps["actions"]["dice_lsp"]
     assert steps["actions"]["clangd"] and not any("DICE" in title for title in steps["actions"]["clangd"])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.nvim.latency import measure_nvim
 from tests.nvim.neovim import ROOT, run_script
 
 SAXPY = ROOT / "tests/data/saxpy.cu"
@@ -37,3 +38,11 @@ def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
     assert "positions in utf-8" in steps["health"]
     assert seen["progress"].count("begin") == seen["progress"].count("end")
     assert file.read_text() != "", "the file is still there"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_benchmark_measures_each_run() -> None:
+    times = measure_nvim(runs=2)
+    assert set(times) == {"key press to menu", "accept to text", "save to first hint"}
+    assert all(len(values) == 2 and all(value > 0 for value in values) for values in times.values()), times

@@ -8,9 +8,10 @@ local function clangd_hints()
   end, vim.lsp.inlay_hint.get({ bufnr = 0 }))
 end
 
-local function redraw(times)
-  for _ = 1, times do
-    vim.wait(7)
+-- Draw twenty times: the answers of the two servers come in between, in either order.
+local function redraw(pause_ms)
+  for _ = 1, 20 do
+    vim.wait(pause_ms)
     vim.cmd("redraw!")
   end
 end
@@ -42,16 +43,16 @@ t.main(function()
 
   -- Lines come and go, above and below, and the ends of lines move: each is drawn many times while both servers answer.
   local last = vim.api.nvim_buf_line_count(0)
-  for round = 1, 8 do
+  for round = 1, 10 do
     vim.api.nvim_buf_set_lines(0, 8, 8, false, { "// a", "", "" })
-    redraw(round)
+    redraw(round % 5 * 4)
     vim.api.nvim_buf_set_lines(0, 8, 11, false, {})
-    redraw(9 - round)
+    redraw((round + 2) % 5 * 4)
     local body = vim.api.nvim_buf_get_lines(0, last - 3, last, false)
     vim.api.nvim_buf_set_lines(0, last - 3, last, false, {})
-    redraw(round)
+    redraw(round % 5 * 4)
     vim.api.nvim_buf_set_lines(0, last - 3, last - 3, false, body)
-    redraw(9 - round)
+    redraw((round + 2) % 5 * 4)
   end
   t.step("the text is as before", vim.api.nvim_buf_line_count(0) == last)
   t.wait("hints of both are there again", function()
@@ -86,7 +87,7 @@ t.main(function()
 
   -- Hints of both are turned off and on together.
   vim.cmd("Dice hints")
-  redraw(3)
+  redraw(8)
   t.wait("no hint is left", function()
     return #clangd_hints() == 0 and #require("dice_lsp.hints").get(0) == 0
   end)
