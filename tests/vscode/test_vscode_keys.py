@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_menu_progress_list_escape_enter_undo(tmp_path: Path) -> None:
     file = workspace(tmp_path, {"saxpy.cu": SAXPY})["saxpy.cu"]
-    steps = run_script(tmp_path, "fill", open=[str(file)]).steps
+    steps = run_script(tmp_path, "fill", open=[str(file)], viewport={"width": 1100, "height": 400}).steps
     assert any("DICE: fill selection" in row for row in steps["menu"])
     assert "DICE: filling" in steps["progress"]
     assert steps["rows"][0]["active"] and "verified on host" in steps["rows"][0]["text"]

@@ -28,6 +28,20 @@ export default async ({ page, probe, until, step }) => {
     return text.includes("with B") && text;
   });
   step("titles", [first, second]);
+  // Lines of both sides that belong together are at one height, however often the right side has changed.
+  await until("both sides are at one height", async () => {
+    const tops = await page.evaluate(() =>
+      ["original", "modified"].map((side) => {
+        const lines = [...document.querySelectorAll(`.monaco-diff-editor .editor.${side} .view-line`)];
+        const line = lines.find((each) => each.textContent.replace(/\u00a0/g, " ").startsWith("__global__ void saxpy"));
+        return line?.getBoundingClientRect().top;
+      }),
+    );
+    if (tops[0] === undefined || Math.abs(tops[0] - tops[1]) > 2) {
+      throw new Error(`the kernel is at ${JSON.stringify(tops)}`);
+    }
+    return true;
+  }, 20);
   step("rows after", await rows(page));
   await page.keyboard.press("Escape");
   await page.locator(".quick-input-widget").waitFor({ state: "hidden" });
