@@ -161,6 +161,8 @@ def verdict_words(verdict: Verdict, spec: LaunchSpec) -> str:
             return "skipped"
         if spec.unknown:
             return "launch unknown"
+        if verdict.reason.startswith("not checked"):
+            return "not checked"
         return "no reference" if verdict.reason.startswith("no reference") else "not verified"
     return refusal(verdict)
 

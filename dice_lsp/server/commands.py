@@ -399,15 +399,7 @@ async def _check(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
 
     async def end() -> dict[str, Any]:
         async with WorkDone(server, "DICE: checking", lambda: server.cancel_at(f"check {given.uri}")) as bar:
-            job = await start_check(server, given.uri, kernels=kernels, asked=True)
-            reports: tuple[KernelReport, ...] = ()
-            if job is not None:
-                try:
-                    reports = await job
-                except asyncio.CancelledError:
-                    if job.end is None:
-                        job.cancel()
-                        raise
+            reports = await _checked(server, given.uri, kernels)
             bar.end(f"{len(reports)} checked")
         if reports:
             said = [f"{report.name}: {kernel_label(report)}" for report in reports[:KERNELS_NAMED]]
@@ -419,6 +411,29 @@ async def _check(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
         server.spawn(end(), f"check {given.uri} in the background")
         return {"kernels": [], "running": True}
     return await end()
+
+
+async def _checked(server: DiceServer, uri: str, kernels: tuple[str, ...] | None) -> tuple[KernelReport, ...]:
+    """The reports of a check that the user has asked for. A check that takes it over, as a save's does, is waited for too."""
+    job = await start_check(server, uri, kernels=kernels, asked=True)
+    wanted = set(server.checking.get(uri, ()))
+    reports: tuple[KernelReport, ...] = ()
+    taken_over = False
+    while job is not None:
+        try:
+            reports = await job
+            break
+        except asyncio.CancelledError:
+            if job.end is None:
+                job.cancel()
+                raise
+            job, taken_over = server.jobs.at(f"check {uri}"), True
+    if not taken_over:
+        return reports
+    snapshot = server.documents.last(uri)
+    keys = {} if snapshot is None else snapshot.keys
+    known = (server.results.report(uri, name, keys[name]) for name in keys if name in wanted)
+    return tuple(report for report in known if report is not None)
 
 
 # Directive

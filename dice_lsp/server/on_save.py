@@ -51,18 +51,20 @@ async def start_check(
     if not asked:
         chosen = [name for name in chosen if _is_open(server.results.report(uri, name, snapshot.keys[name]))]
         chosen = chosen[:MAX_KERNELS_UNASKED]
-    left = [name for name in server.checking.get(uri, {}) if snapshot.kernel(name) is not None]
+    left = {name: old for name, old in server.checking.get(uri, {}).items() if name in snapshot.keys}
     names = list(dict.fromkeys([*left, *chosen]))
     if not names:
         return None
-    pending = {name: Pending(snapshot.keys[name]) for name in names}
+    pending = {
+        name: Pending(snapshot.keys[name], asked=(asked and name in chosen) or (name in left and left[name].asked))
+        for name in names
+    }
     server.checking[uri] = pending
     server.refresh()
     server.tell_status()
-    budget_s = None if asked else server.settings_of(uri).check_budget_s
     # A queue of its own: the compile, whose figures come first, must not wait until another document is verified.
     place = f"check {uri}"
-    job = server.jobs.start(place, lambda: _check(server, uri, pending, budget_s), queue=place)
+    job = server.jobs.start(place, lambda: _check(server, uri, pending), queue=place)
 
     def ended(_: object) -> None:
         if server.checking.get(uri) is pending:
@@ -93,13 +95,12 @@ def _read_includers(server: DiceServer, uri: str) -> None:
             server.documents.read_again(other)
 
 
-async def _check(
-    server: DiceServer, uri: str, pending: dict[str, Pending], budget_s: float | None
-) -> tuple[KernelReport, ...]:
+async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> tuple[KernelReport, ...]:
     snapshot = await server.documents.exact(uri)
     if snapshot is None:
         return ()
-    pending.update((name, Pending(snapshot.keys.get(name, ""))) for name in list(pending))
+    pending.update((name, attrs.evolve(old, key=snapshot.keys.get(name, ""))) for name, old in list(pending.items()))
+    asked = any(each.asked for each in pending.values())
 
     def on_report(report: KernelReport, final: bool) -> None:
         if final:
@@ -121,7 +122,7 @@ async def _check(
             snapshot.path,
             kernels=names,
             baselines=server.ledger.baselines(uri),
-            budget_s=budget_s,
+            budget_s=None if asked else server.settings_of(uri).check_budget_s,
             settings=server.settings_of(uri),
             on_report=on_report,
         )

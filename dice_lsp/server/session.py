@@ -98,6 +98,8 @@ class Pending:
 
     key: str
     early: KernelReport | None = None
+    asked: bool = False
+    """By the user: then no budget holds."""
 
 
 class EngineLike(Protocol):
