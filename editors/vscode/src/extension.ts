@@ -8,7 +8,7 @@ import { selectDevice, selectModel } from "./choose";
 import { Fills } from "./fill";
 import { install, isOutdated, runTask } from "./install";
 import type { FillArguments } from "./protocol";
-import { isCuda, Server, type ServerState } from "./server";
+import { isCuda, isOnlyPython, Server, type ServerState } from "./server";
 import { chosenSettings } from "./settings";
 import { Status } from "./status";
 
@@ -58,13 +58,31 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
     }),
   );
   registerCommands(context, server, candidates);
-  void server.start().then(() => offerUpdate(context, server));
+  const start = (): void => void server.start().then(() => offerUpdate(context, server));
+  if (isOnlyPython(vscode.workspace.textDocuments)) {
+    startWithCuda(context, start);
+  } else {
+    start();
+  }
   return {
     state: () => server.state,
     status: () => status.shown,
     picker: () => candidates.shown,
     client: () => server.client,
   };
+}
+
+/** Start once a document with CUDA is opened or saved. */
+function startWithCuda(context: vscode.ExtensionContext, start: () => void): void {
+  const listeners: vscode.Disposable[] = [];
+  const look = (document: vscode.TextDocument): void => {
+    if (isCuda(document)) {
+      listeners.forEach((listener) => listener.dispose());
+      start();
+    }
+  };
+  listeners.push(vscode.workspace.onDidOpenTextDocument(look), vscode.workspace.onDidSaveTextDocument(look));
+  context.subscriptions.push(...listeners);
 }
 
 function middleware(context: vscode.ExtensionContext, fills: Fills): Middleware {
@@ -96,8 +114,8 @@ function registerCommands(context: vscode.ExtensionContext, server: Server, cand
   ): void => {
     register(name, () => {
       const editor = vscode.window.activeTextEditor;
-      if (!editor || !isCuda(editor.document)) {
-        return warn("this works in a CUDA file; open a .cu file first");
+      if (!editor || !isCuda(editor.document) || (server.client && !server.reads(editor.document))) {
+        return warn("this works in a file with CUDA; open a .cu file, or a Python file with a kernel in a string");
       }
       const client = server.client;
       return client ? run(client, editor) : sayNotRunning(server);

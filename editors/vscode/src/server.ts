@@ -7,9 +7,11 @@ import {
   LanguageClient,
   type ClientCapabilities,
   type CloseHandlerResult,
+  type DocumentSelector,
   type ErrorHandler,
   type Middleware,
   RevealOutputChannelOn,
+  type ServerCapabilities,
   type StaticFeature,
   State,
 } from "vscode-languageclient/node";
@@ -22,18 +24,35 @@ import { traceChannel } from "./trace";
 const COALESCE_MS = 1000;
 const LAST_WORD_MS = 200;
 const STOP_MS = 5000;
+const MAX_BROKEN_MESSAGES = 3;
 const MAX_CRASHES = 4;
 const CRASH_WINDOW_MS = 3 * 60 * 1000;
 
-export const SELECTOR = ["file", "untitled"].flatMap((scheme) => [
+const CUDA = ["file", "untitled"].flatMap((scheme) => [
   { scheme, language: "cuda-cpp" },
   { scheme, language: "cuda" },
   { scheme, pattern: "**/*.{cu,cuh}" },
 ]);
+/** The CUDA that stands in the strings of a Python file; sent only to a server that says that it reads it. */
+const PYTHON = [{ scheme: "file", language: "python" }];
+const KERNEL_WORD = "__global__";
 
-/** A document that the server reads. */
+function isPythonWithCuda(document: vscode.TextDocument): boolean {
+  return vscode.languages.match(PYTHON, document) > 0 && document.getText().includes(KERNEL_WORD);
+}
+
+/** A document for whose sake the server is started. */
 export function isCuda(document: vscode.TextDocument): boolean {
-  return vscode.languages.match(SELECTOR, document) > 0;
+  return vscode.languages.match(CUDA, document) > 0 || isPythonWithCuda(document);
+}
+
+/** Nothing is open but Python without CUDA: nobody has asked for us yet. */
+export function isOnlyPython(documents: readonly vscode.TextDocument[]): boolean {
+  return documents.some((document) => vscode.languages.match(PYTHON, document) > 0) && !documents.some(isCuda);
+}
+
+function readsPython(capabilities: ServerCapabilities | undefined): boolean {
+  return (capabilities?.experimental as { dicePython?: boolean } | undefined)?.dicePython === true;
 }
 
 export type ServerState =
@@ -47,6 +66,11 @@ class Experimental implements StaticFeature {
   fillClientCapabilities(capabilities: ClientCapabilities): void {
     const known: object = typeof capabilities.experimental === "object" ? (capabilities.experimental as object) : {};
     capabilities.experimental = { ...known, dice: true, diceSvg: true, dicePreview: true };
+  }
+  /** The selector is that of the features which are set up right after this. */
+  preInitialize(capabilities: ServerCapabilities, selector: DocumentSelector | undefined): void {
+    const wanted = readsPython(capabilities) ? [...CUDA, ...PYTHON] : CUDA;
+    selector?.splice(0, selector.length, ...wanted);
   }
   initialize(): void {}
   getState(): { kind: "static" } {
@@ -99,6 +123,14 @@ export class Server implements vscode.Disposable {
   /** The client, only while it can be asked. */
   get client(): LanguageClient | undefined {
     return this.live?.isRunning() ? this.live : undefined;
+  }
+
+  /** Whether the running server has this document. */
+  reads(document: vscode.TextDocument): boolean {
+    return (
+      vscode.languages.match(CUDA, document) > 0 ||
+      (readsPython(this.client?.initializeResult?.capabilities) && isPythonWithCuda(document))
+    );
   }
 
   get program(): Program | undefined {
@@ -218,10 +250,10 @@ export class Server implements vscode.Disposable {
       {
         command: program.command,
         args: [...program.arguments, "serve"],
-        options: { env: { PYTHONUNBUFFERED: "1", DICE_LSP_LOG: process.env["DICE_LSP_LOG"] ?? "INFO" } },
+        options: { env: { DICE_LSP_LOG: process.env["DICE_LSP_LOG"] ?? "INFO" } },
       },
       {
-        documentSelector: SELECTOR,
+        documentSelector: [...CUDA],
         outputChannel: this.log,
         traceOutputChannel: this.trace,
         diagnosticCollectionName: "dice",

@@ -14,6 +14,7 @@ export class Status implements vscode.Disposable {
     this.item.name = "DICE";
     this.item.command = "dice-lsp.menu";
     server.onDidChange(({ kind }) => {
+      this.item.show();
       if (kind !== "running") {
         this.told = undefined;
       } else if (server.client) {
@@ -22,7 +23,6 @@ export class Status implements vscode.Disposable {
       this.draw();
     });
     this.draw();
-    this.item.show();
   }
 
   /** What stands in the status bar, and what the server said last. */
