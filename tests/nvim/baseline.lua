@@ -110,12 +110,15 @@ t.main(function()
   t.wait("the baseline is forgotten", function()
     return t.said("saxpy has no baseline any more")
   end)
-  t.step("health", (function()
-    vim.cmd("silent checkhealth dice_lsp")
-    local lines = t.text()
-    vim.cmd("silent bwipeout")
-    return lines
-  end)())
+  t.step(
+    "health",
+    (function()
+      vim.cmd("silent checkhealth dice_lsp")
+      local lines = t.text()
+      vim.cmd("silent bwipeout")
+      return lines
+    end)()
+  )
 
   -- A folder that wants no checks gets none, from the next save on.
   vim.fn.mkdir(vim.fs.dirname(vim.env.DICE_TEST_FILE) .. "/.dice", "p")

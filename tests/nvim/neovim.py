@@ -19,20 +19,25 @@ def executable() -> str:
     return str(found)
 
 
-def run_script(script: Path, folder: Path, *, deadline_s: float = 240.0, **environment: str) -> dict[str, Any]:
+def run_script(
+    script: Path, folder: Path, *, deadline_s: float = 240.0, draws: bool = False, **environment: str
+) -> dict[str, Any]:
     """Run a Lua script in a headless Neovim; returns what it wrote to DICE_TEST_OUT.
 
     Everything that Neovim keeps (state, cache, log) lands in `folder`. Raises AssertionError with what the script saw
-    when it did not end well.
+    when it did not end well. `draws`: the script looks at the screen.
     """
+    # Neovim has started as it does for a user before a script runs. It tells of errors in an autocommand as it does to a
+    # user, and keeps quiet about those in a function that was scheduled; only in the latter does it draw everything.
+    start = f"autocmd VimEnter * ++nested luafile {script}"
+    if draws:
+        start = f"lua vim.schedule(function() vim.cmd.luafile([[{script}]]) end)"
     out = folder / "seen.json"
     homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "CACHE", "CONFIG", "DATA")}
     command = [
         executable(), "--clean", "--headless", "-n",
         "--cmd", f"set runtimepath^={ROOT / 'editors/nvim'}",
-        # Neovim has started as it does for a user before the script runs, and tells of errors as it does to a user:
-        # it would keep quiet about those of a script that was scheduled.
-        "-c", f"autocmd VimEnter * ++nested luafile {script}",
+        "-c", start,
     ]  # fmt: skip
     finished = subprocess.run(
         command,

@@ -29,9 +29,12 @@ t.main(function()
   t.step("nothing after that", complete("", "Dice cancel "))
   vim.cmd("Dice nonsense")
   vim.cmd("Dice cancel everything")
-  t.step("maps", vim.tbl_map(function(name)
-    return vim.fn.mapcheck(("<Plug>(dice-%s)"):format(name), "n") ~= ""
-  end, { "fill", "body", "candidates", "apply-best", "check", "cancel", "accept-baseline", "history" }))
+  t.step(
+    "maps",
+    vim.tbl_map(function(name)
+      return vim.fn.mapcheck(("<Plug>(dice-%s)"):format(name), "n") ~= ""
+    end, { "fill", "body", "candidates", "apply-best", "check", "cancel", "accept-baseline", "history" })
+  )
 
   -- The menu of `:Dice` runs what is chosen. Here it fills, with the cursor in the kernel.
   local menu

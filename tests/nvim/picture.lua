@@ -83,9 +83,9 @@ local function version(...)
   save()
 end
 
-t.main(function()
+local function run()
   vim.o.termguicolors = true
-  vim.o.columns, vim.o.lines = 110, 27
+  vim.o.columns, vim.o.lines = 114, 28
   vim.o.number, vim.o.laststatus, vim.o.showtabline, vim.o.ruler = true, 2, 0, false
   vim.o.signcolumn = "yes"
   vim.o.statusline = " %t %=%{%v:lua.require'dice_lsp'.statusline()%} "
@@ -96,14 +96,17 @@ t.main(function()
   vim.diagnostic.config({ signs = { text = { "E", "W", "I", "H" } } })
   require("dice_lsp").setup({ picker = "tab", pick_when_done = false })
   t.open({ candidates = 16, decode = { temperature = 1.0 } })
-  local relu = vim.fn.search("^__global__ void relu")
   save()
-  version("    if (i >= n) return;", "    double wide = (double)a * x[i];", "    y[i] = (float)(wide + y[i]);")
   version("    if (i < n) y[i] = fmaf(a, x[i], y[i]);")
-  version("    __shared__ float tile[256];", "    if (i < n) tile[threadIdx.x] = x[i];", "    __syncthreads();",
-    "    if (i < n) y[i] += a * tile[threadIdx.x];")
-  version("    // One float is loaded as a double.", "    double wide = i < n ? x[i] : 0.0;", "    if (i < n) y[i] += (float)(a * wide);")
-  relu = vim.fn.search("^__global__ void relu", "nw")
+  version(
+    "    __shared__ float tile[256];",
+    "    if (i < n) tile[threadIdx.x] = x[i];",
+    "    __syncthreads();",
+    "    if (i < n) y[i] += a * tile[threadIdx.x];"
+  )
+  version("    double wide = i < n ? x[i] : 0.0;", "    if (i < n) y[i] += (float)(a * wide);")
+  version("    if (i >= n) return;", "    double wide = (double)a * x[i];", "    y[i] = (float)(wide + y[i]);")
+  local relu = vim.fn.search("^__global__ void relu", "nw")
   vim.fn.cursor(relu + 1, 1)
   vim.fn.winrestview({ topline = 1 })
   vim.cmd("echo ''")
@@ -128,7 +131,7 @@ t.main(function()
   wait("the history is open", function()
     return float() ~= nil
   end)
-  vim.o.lines = 27
+  vim.o.lines = 28
   vim.wait(300)
   screen("history")
   vim.api.nvim_win_close(float(), true)
@@ -154,4 +157,6 @@ t.main(function()
   vim.cmd("echo ''")
   screen("candidates")
   picker.current.close()
-end)
+end
+
+t.main(run)

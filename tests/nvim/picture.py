@@ -75,9 +75,9 @@ def draw(folder: Path) -> dict[str, dict[str, Any]]:
     (folder / ".git").mkdir()
     file = folder / "kernels.cu"
     shutil.copy(ROOT / "tests/nvim/picture.cu", file)
-    screens: dict[str, dict[str, Any]] = run_script(ROOT / "tests/nvim/picture.lua", folder, DICE_TEST_FILE=str(file))[
-        "screens"
-    ]
+    screens: dict[str, dict[str, Any]] = run_script(
+        ROOT / "tests/nvim/picture.lua", folder, draws=True, DICE_TEST_FILE=str(file)
+    )["screens"]
     return screens
 
 

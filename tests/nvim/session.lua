@@ -125,7 +125,10 @@ local function run()
     return #vim.diagnostic.get(0) > 0
   end)
   local diagnostic = vim.diagnostic.get(0)[1]
-  step("diagnostic", { line = diagnostic.lnum + 1, expected = last, source = diagnostic.source, message = diagnostic.message })
+  step(
+    "diagnostic",
+    { line = diagnostic.lnum + 1, expected = last, source = diagnostic.source, message = diagnostic.message }
+  )
   wait("the hint says so", function()
     return hint_at(kernel):find("^does not compile: 1 error") ~= nil
   end, 5000)
@@ -171,9 +174,12 @@ local function run()
   wait("the server says what is being filled", function()
     return selected ~= nil
   end, 5000)
-  step("selected", vim.tbl_map(function(fill)
-    return fill.text
-  end, selected))
+  step(
+    "selected",
+    vim.tbl_map(function(fill)
+      return fill.text
+    end, selected)
+  )
   vim.cmd.DiceCancel()
   wait("that is stopped too", function()
     return vim.tbl_contains(seen.progress, "end")

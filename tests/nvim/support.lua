@@ -1,5 +1,6 @@
 -- What the scripts that run inside Neovim share: `local t = dofile(vim.env.DICE_TEST_SUPPORT)`.
--- A script reads DICE_TEST_CMD (JSON list), DICE_TEST_FILE, DICE_TEST_OUT, and writes what it saw as JSON to the last.
+-- A script reads DICE_TEST_CMD (JSON list) and DICE_TEST_FILE, and writes what it saw as JSON to DICE_TEST_OUT.
+-- DICE_TEST_PATIENCE_MS may shorten how long anything is waited for.
 local t = { seen = { steps = {}, notices = {}, phrases = {} } }
 
 --- Note something for the test to look at.
@@ -9,7 +10,10 @@ end
 
 --- Wait for a condition. The time is generous: it only bounds a failure.
 function t.wait(what, condition, timeout)
-  assert(vim.wait(timeout or tonumber(vim.env.DICE_TEST_PATIENCE_MS or "90000"), condition, 20), "waited in vain until " .. what)
+  assert(
+    vim.wait(timeout or tonumber(vim.env.DICE_TEST_PATIENCE_MS or "90000"), condition, 20),
+    "waited in vain until " .. what
+  )
 end
 
 --- The label of our hint at a 1-based line, or "".

@@ -113,9 +113,12 @@ t.main(function()
   end)
   vim.wait(500)
   t.step("nothing was edited after the save", t.text() == formatted and not vim.bo.modified)
-  t.step("sources", vim.tbl_map(function(item)
-    return item.source
-  end, vim.diagnostic.get(0)))
+  t.step(
+    "sources",
+    vim.tbl_map(function(item)
+      return item.source
+    end, vim.diagnostic.get(0))
+  )
   vim.cmd("silent checkhealth dice_lsp")
   t.step("health", t.text())
 end)

@@ -245,7 +245,8 @@ function M.preview(bufnr, fill, index)
     close(M.current)
   end
   local client = dice().client(bufnr)
-  local state = { bufnr = bufnr, fill = fill, index = index or 1, encoding = client and client.offset_encoding or "utf-8" }
+  local state =
+    { bufnr = bufnr, fill = fill, index = index or 1, encoding = client and client.offset_encoding or "utf-8" }
   -- Whoever chose a row means it; a list that opened by itself follows the best.
   state.key = not fill.running and fill.candidates[state.index] and fill.candidates[state.index].key or nil
   state.back = vim.api.nvim_get_current_tabpage()

@@ -36,7 +36,12 @@ function M.lines(history)
       figures = duration(baseline.median_us) .. ", " .. figures
     end
     local origin = baseline.origin == "first" and "first verified" or "accepted"
-    lines[#lines + 1] = ("Baseline: %s, %s %s on %s"):format(figures, origin, when(baseline.when or ""), baseline.device or "")
+    lines[#lines + 1] = ("Baseline: %s, %s %s on %s"):format(
+      figures,
+      origin,
+      when(baseline.when or ""),
+      baseline.device or ""
+    )
   else
     lines[#lines + 1] = "No baseline: :Dice accept-baseline takes this version"
   end
