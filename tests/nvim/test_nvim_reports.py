@@ -128,6 +128,20 @@ def test_cancels_kills_and_restarts(tmp_path: Path) -> None:
     assert not alive, f"these processes outlived Neovim: {alive}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_server_that_cannot_start_is_given_up_and_started_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "saxpy.cu"
+    shutil.copy(SAXPY, file)
+    seen = run_script(ROOT / "tests/nvim/dies.lua", tmp_path, DICE_TEST_FILE=str(file))
+    steps = steps_of(seen)
+    assert steps["phrase"] == "DICE: stopped, :Dice restart" and steps["tries"] == 3 and steps["is any left"] == 0
+    assert steps["lenses"] and all(steps["lenses"])
+    assert steps["ghost text"] is False and steps["untouched"], "this Neovim has no ghost text"
+    assert steps["after a stop"] == {"clients": 0, "said": 0}
+    assert steps["without a server"] and steps["log"] == "lsp.log"
+
+
 def is_still(pid: int, line: str) -> bool:
     """Whether the process that had this command line still runs."""
     try:

@@ -3,6 +3,7 @@ local M = {}
 
 local NAME = "dice_lsp"
 local RESTARTS, RESTARTS_WITHIN_S = 3, 180 -- of a server that dies
+local SIGTERM = 15
 local STOP_PATIENCE_MS = 3000 -- for a server that was asked to end
 
 --- Options of this plugin; those of the server belong into vim.lsp.config("dice_lsp", { settings = { dice = ... } }).
@@ -259,6 +260,7 @@ local function enable()
 end
 
 local restarting = false
+local deaths = {} -- when servers died, in seconds
 
 --- Start the server for every CUDA buffer.
 function M.start()
@@ -271,6 +273,7 @@ function M.restart()
     return
   end
   restarting = true
+  deaths = {}
   local clients = vim.lsp.get_clients({ name = NAME, _uninitialized = true })
   for _, client in ipairs(clients) do
     client:stop()
@@ -302,14 +305,13 @@ function M.restart()
   )
 end
 
-local deaths = {} -- when servers died, in seconds
-
 --- A server ended. One that was not asked to is started again.
 function M._on_exit(code, signal, client_id)
   vim.schedule(function()
     local client = vim.lsp.get_client_by_id(client_id)
     local buffers = vim.deepcopy(client and client.attached_buffers or {})
-    local asked = restarting or vim.v.exiting ~= vim.NIL or (client and client._is_stopping)
+    -- Neovim ends a server with `exit`, or with SIGTERM when it is forced to.
+    local asked = restarting or vim.v.exiting ~= vim.NIL or (code == 0 and signal == 0) or signal == SIGTERM
     for bufnr in pairs(buffers) do
       require("dice_lsp.hints").clear(bufnr)
     end
@@ -334,7 +336,7 @@ end
 
 --- Open the log that holds what the server wrote to its stderr.
 function M.log()
-  vim.cmd.tabedit(vim.fn.fnameescape(vim.lsp.get_log_path()))
+  vim.cmd.tabedit(vim.fn.fnameescape(vim.lsp.log.get_filename()))
   vim.cmd("silent! normal! G")
 end
 
@@ -349,6 +351,23 @@ function M._on_candidate(params)
   vim.api.nvim_exec_autocmds("User", { pattern = "DiceCandidate", modeline = false, data = params })
 end
 
+local function show_lenses(bufnr)
+  if vim.lsp.codelens.enable then
+    vim.lsp.codelens.enable(true, { bufnr = bufnr })
+    return
+  end
+  -- Neovim 0.11 asks for lenses only when it is told to.
+  local function refresh()
+    vim.lsp.codelens.refresh({ bufnr = bufnr })
+  end
+  refresh()
+  vim.api.nvim_create_autocmd({ "BufEnter", "CursorHold", "InsertLeave" }, {
+    buffer = bufnr,
+    group = vim.api.nvim_create_augroup("dice_lsp_lens_" .. bufnr, {}),
+    callback = refresh,
+  })
+end
+
 --- Called when the server attaches to a buffer.
 function M.attach(client, bufnr)
   local status = require("dice_lsp.status")
@@ -361,18 +380,11 @@ function M.attach(client, bufnr)
   if M.options.inlay_hints then
     vim.lsp.inlay_hint.enable(true, { bufnr = bufnr })
   end
-  if M.options.inline_completion and vim.lsp.inline_completion then
+  if M.options.inline_completion and vim.lsp.inline_completion and vim.lsp.inline_completion.enable then
     vim.lsp.inline_completion.enable(true, { bufnr = bufnr })
   end
   if M.options.code_lens then
-    vim.lsp.codelens.refresh({ bufnr = bufnr })
-    vim.api.nvim_create_autocmd({ "BufEnter", "CursorHold", "InsertLeave" }, {
-      buffer = bufnr,
-      group = vim.api.nvim_create_augroup("dice_lsp_lens_" .. bufnr, {}),
-      callback = function()
-        vim.lsp.codelens.refresh({ bufnr = bufnr })
-      end,
-    })
+    show_lenses(bufnr)
   end
   require("dice_lsp.command").attach(bufnr)
 end
