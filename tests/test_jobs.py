@@ -2,9 +2,11 @@
 
 import asyncio
 
+import attrs
 import pytest
 
-from dice_lsp.jobs import JobEnd, Jobs
+from dice_lsp.jobs import JobEnd, Jobs, Results
+from dice_lsp.records import Evidence, KernelReport, LaunchSpec, NotCompared, NotCompiled, NotTimed, Unverified
 
 
 async def test_a_job_gives_its_result():
@@ -119,3 +121,26 @@ async def test_a_cancelled_waiter_does_not_end_the_job():
     await asyncio.sleep(0.01)
     waiter.cancel()
     assert await job == "kept"
+
+
+def test_reports_of_a_kernel_are_changed_or_forgotten():
+    reason = "not there"
+    evidence = Evidence("key", "slice", "host", "", "", "2026-01-01T00:00:00+00:00")
+    report = KernelReport(
+        "k",
+        0,
+        LaunchSpec("k"),
+        NotCompiled(reason),
+        Unverified(reason),
+        NotTimed(reason),
+        NotCompared(reason),
+        evidence,
+    )
+    results = Results()
+    for key in ("one", "two"):
+        results.put_report("file:///a.cu", report, key)
+    results.change_reports("file:///a.cu", "k", lambda key, old: attrs.evolve(old, line=7) if key == "one" else None)
+    assert results.report("file:///a.cu", "k", "one").line == 7 and results.report("file:///a.cu", "k", "two") is None
+    results.change_reports("file:///a.cu", "k", lambda key, old: None)
+    assert results.report("file:///a.cu", "k") is None and results.reports("file:///a.cu") == ()
+    results.change_reports("file:///b.cu", "nobody", lambda key, old: None)
