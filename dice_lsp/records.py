@@ -31,6 +31,11 @@ class Document:
     """What the file says, where `text` is a view of it: the CUDA in the strings of a Python file, see `source.embedded`.
     Both have the same length and the same lines."""
 
+    @property
+    def shown(self) -> str:
+        """What the client has: the text that its positions count in."""
+        return self.text if self.file_text is None else self.file_text
+
 
 @frozen
 class Parameter:

@@ -34,6 +34,7 @@ from dice_lsp.server.on_save import start_check
 from dice_lsp.server.progress import WorkDone
 from dice_lsp.server.session import CLIENT_PATIENCE_S, DiceServer
 from dice_lsp.source.directives import insertion_point
+from dice_lsp.source.embedded import written
 from dice_lsp.source.positions import LineIndex
 from dice_lsp.source.selection import body_region, region, relocate
 
@@ -43,6 +44,7 @@ KERNELS_NAMED = 3
 HELD_CHANGE_S = 0.2
 """Emacs tells of a change only once the command that made it was answered, so that is not waited for any longer."""
 LATE_CHANGE_S = 60.0
+NOT_IN_STRING = "the string that holds this kernel cannot hold the candidate; write the string with three quotes"
 UNCHANGED = "the editor made no change, though it says so; look at the text and try again"
 PREVIEW_PATIENCE_S = 1.0
 """A change that a user has confirmed in a preview is made before the client answers, so that it has mostly come by then."""
@@ -144,7 +146,7 @@ async def _target(server: DiceServer, snapshot: Snapshot, given: FillArguments) 
     earlier = server.documents.at_version(given.uri, given.version)
     if earlier is None:
         return "the text has changed since it was selected; select again"
-    start, end = from_lsp.span(LineIndex(earlier.text), given.range, server.encoding)
+    start, end = from_lsp.span(LineIndex(earlier.shown), given.range, server.encoding)
     meant = await server.documents.in_thread(region, earlier, start, end)
     if isinstance(meant, str):
         return meant
@@ -239,6 +241,9 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
     if place is None:
         return _not_applied(server, "the text that was filled has changed; undo that or fill again")
     text = to_lsp.like_document(candidate.candidate.text, document.text)
+    held = written(document, place.start, text)
+    if held is None:
+        return _not_applied(server, NOT_IN_STRING)
     label = f"DICE candidate {candidate.label}"
     if given.preview:
         if not server.client.change_annotations:
@@ -256,7 +261,7 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
     def taken() -> None:
         present = server.documents.present(fill.uri)
         if present is not None:
-            fills.take(server, fill, present, place.start, place.start + len(text))
+            fills.take(server, fill, present, place.start, place.start + len(held.in_view))
             if fill.region.kernel is not None:
                 server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after apply")
         server.refresh()
@@ -287,11 +292,16 @@ async def _edit(
     Returns None once its text is what was meant, else why not; an `_Edit` where the client says that it made the edit
     but does not tell of the change yet. With `asking` the client shows the edit under these words for confirmation.
     """
-    index = await server.documents.in_thread(LineIndex, document.text)
-    edit = to_lsp.versioned_edit(document.uri, document.version, index, start, end, text, server.encoding, asking)
+    held = written(document, start, text)
+    if held is None:
+        return NOT_IN_STRING
+    index = await server.documents.in_thread(LineIndex, document.shown)
+    edit = to_lsp.versioned_edit(
+        document.uri, document.version, index, start, end, held.in_file, server.encoding, asking
+    )
     if not server.client.document_changes:
-        edit = to_lsp.plain_edit(document.uri, index, start, end, text, server.encoding)
-    meant = document.text[:start] + text + document.text[end:]
+        edit = to_lsp.plain_edit(document.uri, index, start, end, held.in_file, server.encoding)
+    meant = document.text[:start] + held.in_view + document.text[end:]
     try:
         answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label))
     except JsonRpcMethodNotFound:
@@ -374,14 +384,16 @@ async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict
             wire = to_lsp.fill_report(fill.number, fill.report)
             for item, report in zip(wire["candidates"], fill.report.candidates, strict=True):
                 item["title"] = candidate_title(report)
-                item["newText"] = to_lsp.like_document(report.candidate.text, document.text)
+                text = to_lsp.like_document(report.candidate.text, document.text)
+                held = written(document, place.start, text)
+                item["newText"] = text if held is None else held.in_file
             found.append(
                 wire
                 | {
                     "uri": uri,
                     "version": document.version,
                     "range": to_lsp.range_of(index, place.start, place.end, server.encoding),
-                    "text": document.text[place.start : place.end],
+                    "text": document.shown[place.start : place.end],
                     "kernel": fill.region.kernel.name if fill.region.kernel else None,
                     "running": fill.number in server.filling,
                 }

@@ -19,6 +19,7 @@ from dice_lsp.server import from_lsp
 from dice_lsp.server.headers import Headers, HeaderSet
 from dice_lsp.server.keys import KernelKeys, settings_context
 from dice_lsp.source.directives import parse_directives
+from dice_lsp.source.embedded import document_of
 from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, parse
 from dice_lsp.source.positions import LineIndex
@@ -85,8 +86,8 @@ class Documents:
         return tuple(self._entries)
 
     def put(self, uri: str, version: int, text: str) -> None:
-        """The text of a document that was opened or changed."""
-        document = Document(uri, version, text)
+        """The text of a document that was opened or changed; of a Python file, its CUDA is read."""
+        document = document_of(uri, version, text)
         entry = self._entries.get(uri)
         if entry is None:
             entry = self._entries[uri] = _Entry(document)
@@ -186,4 +187,4 @@ class Documents:
         headers = self._headers.of(text, path, device_flags(path, settings).include_dirs)
         keys = self._keys.of(model, f"{settings_context(settings)} {headers.digest}")
         problems = [problem for kernel in model.kernels for problem in parse_directives(text, kernel).problems]
-        return Snapshot(document, path, LineIndex(text), model, keys, tuple(problems), headers)
+        return Snapshot(document, path, LineIndex(document.shown), model, keys, tuple(problems), headers)

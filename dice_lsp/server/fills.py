@@ -56,7 +56,7 @@ async def offers(server: DiceServer, document: Document) -> tuple[list[tuple[Fil
         return on_offer(server, document), snapshot.index
     known = server.results.fills(document.uri)
     offers = await server.documents.in_thread(placed, server, document, known)
-    return offers, await server.documents.in_thread(LineIndex, document.text)
+    return offers, await server.documents.in_thread(LineIndex, document.shown)
 
 
 def take(server: DiceServer, fill: Fill, document: Document, start: int, end: int) -> None:

@@ -14,6 +14,7 @@ from dice_lsp.server import fills, from_lsp, to_lsp
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.session import DiceServer
+from dice_lsp.source.embedded import written
 
 _BLANK_LINES = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n))+")
 
@@ -43,9 +44,14 @@ async def _items(server: DiceServer, params: types.InlineCompletionParams) -> li
         found = _at_cursor(fill, best, document, place, at)
         if found is not None:
             start, end, text = found
+            held = written(document, start, text)
+            if held is None:
+                continue
             server.ghosts[fill.number] = (document.text, place.start, place.end)
             return [
-                types.InlineCompletionItem(insert_text=text, range=to_lsp.range_of(index, start, end, server.encoding))
+                types.InlineCompletionItem(
+                    insert_text=held.in_file, range=to_lsp.range_of(index, start, end, server.encoding)
+                )
             ]
     return []
 
@@ -62,14 +68,14 @@ def _at_cursor(
         return None
     line_start = max(place.start, text.rfind("\n", place.start, at) + 1, text.rfind("\r", place.start, at) + 1)
     line_end = next((each for each in range(at, place.end) if text[each] in "\r\n"), place.end)
-    written = to_lsp.like_document(best.candidate.text, text)
+    inserted = to_lsp.like_document(best.candidate.text, text)
     if line_start > place.start:
-        written = written[blank.end() :] if (blank := _BLANK_LINES.match(written)) else written
-        if not written[:1].isspace():
-            written = text[line_start:line_end] + written
+        inserted = inserted[blank.end() :] if (blank := _BLANK_LINES.match(inserted)) else inserted
+        if not inserted[:1].isspace():
+            inserted = text[line_start:line_end] + inserted
     if line_end < place.end:
-        written = written.rstrip()
-    return (line_start, line_end, written) if written.strip() else None
+        inserted = inserted.rstrip()
+    return (line_start, line_end, inserted) if inserted.strip() else None
 
 
 def _rest_of_line(text: str, start: int, end: int) -> tuple[str, str]:

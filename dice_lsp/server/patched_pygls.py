@@ -148,6 +148,8 @@ class Protocol(LanguageServerProtocol):
         except StopIteration as stop:
             self._own_workspace()
             result: types.InitializeResult = stop.value
+            # Python files are read for the CUDA in their strings; an older server would take all of them for CUDA.
+            result.capabilities.experimental = {"dicePython": True}
             return result
 
     def _own_workspace(self) -> None:

@@ -127,18 +127,23 @@ def unit(document: Document, offset: int) -> Document:
     return evolve(document, text=section(document.text, offset))
 
 
-def written(document: Document, offset: int, text: str) -> tuple[str, str] | None:
-    """CUDA text for the place `offset`: as it must stand in the file, and as the view shows it then.
+@frozen
+class Written:
+    """One piece of CUDA text as it must stand in the file, and as the document's text shows it then. Equally long."""
 
-    None when the string that holds the place cannot hold the text.
-    """
+    in_file: str
+    in_view: str
+
+
+def written(document: Document, offset: int, text: str) -> Written | None:
+    """CUDA text for the place `offset`; None when the string that holds the place cannot hold the text."""
     if document.file_text is None:
-        return text, text
+        return Written(text, text)
     holder = next((s for s in cuda_strings(document.file_text) if s.start <= offset <= s.end), None)
     as_literal = None if holder is None else literal(text, holder)
     if holder is None or as_literal is None:
         return None
-    return as_literal, view_of_literal(as_literal, holder)
+    return Written(as_literal, view_of_literal(as_literal, holder))
 
 
 def replaced(document: Document, start: int, end: int, text: str) -> str | None:
@@ -146,7 +151,7 @@ def replaced(document: Document, start: int, end: int, text: str) -> str | None:
     if document.file_text is None:
         return document.text[:start] + text + document.text[end:]
     both = written(document, start, text)
-    return None if both is None else document.file_text[:start] + both[0] + document.file_text[end:]
+    return None if both is None else document.file_text[:start] + both.in_file + document.file_text[end:]
 
 
 def section(view: str, offset: int) -> str:
