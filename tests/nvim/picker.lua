@@ -166,6 +166,20 @@ t.main(function()
     return #fills() == 0
   end)
 
+  -- The same map fills a selection, and another stops it.
+  vim.keymap.set("x", "gz", "<Plug>(dice-fill)")
+  vim.keymap.set("n", "gc", "<Plug>(dice-cancel)")
+  vim.fn.cursor(kernel + 3, 1)
+  vim.api.nvim_feedkeys("Vjgz", "xtm", false)
+  t.wait("the selected lines are being filled", function()
+    return t.running() == 1
+  end)
+  t.step("selected", fills()[1].text)
+  vim.api.nvim_feedkeys("gc", "xtm", false)
+  t.wait("it is stopped", function()
+    return t.running() == 0 and t.said("stopped")
+  end)
+
   -- Whoever is typing is not interrupted.
   vim.lsp.buf.code_action({
     apply = true,

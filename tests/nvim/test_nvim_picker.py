@@ -39,6 +39,7 @@ def test_command_maps_and_a_list_that_grows(tmp_path: Path) -> None:
     assert steps["closed by Escape"] and steps["the text is as it was"] and steps["no buffer is left"] == 0
     assert steps["taken"] and steps["undone"] and steps["the best is taken"]
     assert steps["said why"] and steps["opened by the action"]
+    assert steps["selected"].split() == "if (i < n) z[i] = a * x[i] + y[i];".split()
     assert steps["no list"] and steps["nothing to say here"] == ""
     assert steps["help"].startswith("dice_lsp.txt")
     assert "Not applied" not in seen["messages"] and "Error" not in seen["messages"], seen["messages"]

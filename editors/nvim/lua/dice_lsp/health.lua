@@ -63,10 +63,11 @@ local function session()
   end
   for _, client in ipairs(clients) do
     local version = vim.tbl_get(client, "server_info", "version") or ""
+    local buffers = vim.tbl_count(client.attached_buffers)
     vim.health.ok(
-      ("server %s runs for %d buffers, positions in %s"):format(
+      ("server %s runs for %s, positions in %s"):format(
         version,
-        vim.tbl_count(client.attached_buffers),
+        buffers == 1 and "1 buffer" or ("%d buffers"):format(buffers),
         client.offset_encoding
       )
     )
