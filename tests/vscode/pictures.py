@@ -15,14 +15,10 @@ SIZE = {"width": 1000, "height": 600}
 CALM = {
     "editor.lightbulb.enabled": "off",
     "editor.renderWhitespace": "none",
-    "editor.scrollbar.horizontal": "hidden",
-    "editor.overviewRulerBorder": False,
     "editor.occurrencesHighlight": "off",
     "editor.hover.delay": 100,
     "breadcrumbs.enabled": False,
     "explorer.autoReveal": False,
-    "diffEditor.renderSideBySide": True,
-    "diffEditor.useInlineViewWhenSpaceIsLimited": False,
     "dice.candidates": 8,
 }
 """What is not ours stays off the pictures."""

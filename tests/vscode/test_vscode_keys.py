@@ -11,15 +11,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_menu_progress_list_escape_enter_undo(tmp_path: Path) -> None:
-    file = workspace(tmp_path, {"saxpy.cu": SAXPY})["saxpy.cu"]
-    steps = run_script(tmp_path, "fill", open=[str(file)], viewport={"width": 1100, "height": 400}).steps
+    # So far down that the diff has to scroll.
+    original = "// One line of the licence\n" * 40 + SAXPY.read_text()
+    first = original[: original.index("    int i = blockIdx")].count("\n") + 1
+    file = workspace(tmp_path, {"saxpy.cu": original})["saxpy.cu"]
+    steps = run_script(tmp_path, "fill", open=[str(file)], first=first, last=first + 2).steps
     assert any("DICE: fill selection" in row for row in steps["menu"])
     assert "DICE: filling" in steps["progress"]
     assert steps["rows"][0]["active"] and "verified on host" in steps["rows"][0]["text"]
     assert [row["active"] for row in steps["rows after"]].index(True) == 1
     assert steps["text after Escape"] is True and steps["tabs after Escape"] == ["saxpy.cu"]
     assert [row["text"] for row in steps["again"]] == [row["text"] for row in steps["rows"]]
-    original = SAXPY.read_text()
     assert steps["applied"].startswith(original[: original.index("    int i = blockIdx")])
     assert steps["applied"].endswith(original[original.index("\n}\n\nint main") :])
     assert not steps["notifications left"]

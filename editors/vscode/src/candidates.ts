@@ -296,6 +296,10 @@ export class Picker {
       viewColumn: this.column,
       selection: new vscode.Range(place.start, place.start),
     } satisfies vscode.TextDocumentShowOptions);
+    // VS Code may leave the left side at its top when the right one opens further down; it follows when the right one moves.
+    const right = vscode.window.visibleTextEditors.find(({ document }) => document.uri.toString() === uri.toString());
+    right?.revealRange(new vscode.Range(0, 0, 0, 0), vscode.TextEditorRevealType.AtTop);
+    right?.revealRange(new vscode.Range(place.start, place.start), vscode.TextEditorRevealType.InCenter);
     if (this.over) {
       await closeDiffs();
     } else {

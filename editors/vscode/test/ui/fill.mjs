@@ -1,11 +1,12 @@
 // A fill from the first key to the last: menu, progress, list, diff, Escape, and then Enter and undo.
-import { chooseInMenu, openMenu, rows, runCommand, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
+import { bothSidesAtOneHeight, chooseInMenu, goToLine, openMenu, rows, runCommand, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
 
-export default async ({ page, probe, until, step }) => {
+export default async ({ page, probe, until, step, given }) => {
+  await page.locator(".monaco-editor").first().click();
+  await goToLine(page, given.first);
   await waitForHint(page, /regs.* verified on host/);
   const original = await textOf(probe, "saxpy.cu");
-  await page.locator(".monaco-editor").first().click();
-  await selectLines(page, 11, 13);
+  await selectLines(page, given.first, given.last);
   await openMenu(page, "DICE: fill selection");
   step("menu", await page.locator(".action-widget .monaco-list-row").allTextContents());
   await chooseInMenu(page, until, "DICE: fill selection");
@@ -28,20 +29,7 @@ export default async ({ page, probe, until, step }) => {
     return text.includes("with B") && text;
   });
   step("titles", [first, second]);
-  // Lines of both sides that belong together are at one height, however often the right side has changed.
-  await until("both sides are at one height", async () => {
-    const tops = await page.evaluate(() =>
-      ["original", "modified"].map((side) => {
-        const lines = [...document.querySelectorAll(`.monaco-diff-editor .editor.${side} .view-line`)];
-        const line = lines.find((each) => each.textContent.replace(/\u00a0/g, " ").startsWith("__global__ void saxpy"));
-        return line?.getBoundingClientRect().top;
-      }),
-    );
-    if (tops[0] === undefined || Math.abs(tops[0] - tops[1]) > 2) {
-      throw new Error(`the kernel is at ${JSON.stringify(tops)}`);
-    }
-    return true;
-  }, 20);
+  await bothSidesAtOneHeight(page, until, "__global__ void saxpy");
   step("rows after", await rows(page));
   await page.keyboard.press("Escape");
   await page.locator(".quick-input-widget").waitFor({ state: "hidden" });

@@ -92,3 +92,21 @@ export async function waitForHint(page, pattern) {
     { timeout: 90_000 },
   );
 }
+
+/** Lines of a diff that belong together are at one height. */
+export function bothSidesAtOneHeight(page, until, head) {
+  const tops = (words) =>
+    ["original", "modified"].map((side) => {
+      const lines = [...document.querySelectorAll(`.monaco-diff-editor .editor.${side} .view-line`)];
+      const line = lines.find((each) => each.textContent.replace(/\u00a0/g, " ").startsWith(words));
+      return line?.getBoundingClientRect().top;
+    });
+  const equal = async () => {
+    const [left, right] = await page.evaluate(tops, head);
+    if (left === undefined || right === undefined || Math.abs(left - right) > 2) {
+      throw new Error(`the line is at ${left} and ${right}`);
+    }
+    return true;
+  };
+  return until("both sides of the diff are at one height", equal, 20);
+}

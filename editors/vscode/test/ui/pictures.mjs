@@ -2,7 +2,7 @@
 import fs from "node:fs";
 import path from "node:path";
 
-import { chooseInMenu, goToLine, openMenu, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
+import { bothSidesAtOneHeight, chooseInMenu, goToLine, openMenu, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
 
 /** Nothing moves any more: two pictures in a row are the same. */
 async function still(page, until) {
@@ -66,6 +66,7 @@ export default async ({ page, probe, until, shot, step, given }) => {
   await waitForCandidates(page, until);
   await page.keyboard.press("ArrowDown");
   await until("the diff follows", async () => (await page.locator(".tab.active .label-name").first().textContent()).includes("with B"));
+  await bothSidesAtOneHeight(page, until, "__global__ void relu");
   await idle();
   await page.mouse.move(5, 300);
   await still(page, until);
