@@ -1,11 +1,10 @@
 """Takes the README's pictures of VS Code: `python -m tests.vscode.pictures [NAME ...]`."""
 
 import itertools
+import shutil
 import sys
 import tempfile
 from pathlib import Path
-
-from PIL import Image
 
 from tests.vscode.editor import ROOT, run_script, workspace
 
@@ -61,10 +60,7 @@ def main(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, path in take(Path(folder)).items():
             if not names or name.removeprefix("vscode-") in names:
-                # A screen has few colours: a palette of them halves the file and changes nothing that one can see.
-                Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(
-                    IMAGES / f"{name}.png", optimize=True
-                )
+                shutil.copy(path, IMAGES / f"{name}.png")
                 print(f"docs/images/{name}.png: {(IMAGES / f'{name}.png').stat().st_size // 1024} kB")
 
 
