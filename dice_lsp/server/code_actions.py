@@ -132,6 +132,9 @@ def _kernel_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int
     found = server.report(snapshot, kernel.id)
     if found is not None and not found[1] and is_left_out(found[0]):
         actions.append(_action(server, "DICE: check this kernel", "dice.check", named, types.CodeActionKind.QuickFix))
+    if kernel.body_start <= start < end:
+        # Who selects code of a body wants it filled, and VS Code puts what a model makes below everything else.
+        return actions
     if can_accept(server, snapshot, kernel):
         title = "DICE: accept as baseline"
         actions.append(_action(server, title, "dice.acceptBaseline", named, by_model=False))

@@ -187,7 +187,7 @@ async function serverAction(
 ): Promise<object | undefined> {
   const actions = await client.sendRequest(CodeActionRequest.type, {
     textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(editor.document),
-    range: client.code2ProtocolConverter.asRange(editor.selection),
+    range: client.code2ProtocolConverter.asRange(new vscode.Range(editor.selection.active, editor.selection.active)),
     context: { diagnostics: [], only: ["refactor.rewrite"] },
   });
   for (const { command } of (actions ?? []) as CodeAction[]) {

@@ -71,7 +71,9 @@ module.exports = {
     const api = await dice();
     const before = await hintAt(doc, HEAD, /(\d+) regs/);
     const range = bodyOf(doc, HEAD);
-    const found = await actions(doc, range);
+    const offered = (await actions(doc, range)).map(({ title }) => title);
+    assert.equal(offered[0], "DICE: fill selection", "code that is selected is to be filled first of all");
+    const found = await actions(doc, new vscode.Range(range.start, range.start));
     saw("titles", found.map(({ title }) => title));
     const action = found.find(({ title }) => title === "DICE: accept as baseline");
     assert(action, "the kernel can be accepted");
