@@ -55,10 +55,10 @@ def filling_hint(line: int) -> Hint:
     return Hint(line, "filling", "The model is writing candidates")
 
 
-def kernel_hint(report: KernelReport, *, stale: bool = False) -> Hint:
+def kernel_hint(report: KernelReport, *, stale: bool = False, history: str = "") -> Hint:
     """The hint of one checked kernel; `stale` when its text has changed since."""
     label = stale_label(report) if stale else kernel_label(report)
-    tooltip = evidence_table(report)
+    tooltip = evidence_table(report, history)
     if stale:
         tooltip = "**The text has changed since this was measured.** Save to check it again.\n\n" + tooltip
     return Hint(report.line, label, tooltip)
@@ -167,8 +167,11 @@ def verdict_words(verdict: Verdict, spec: LaunchSpec) -> str:
     return refusal(verdict)
 
 
-def evidence_table(report: KernelReport) -> str:
-    """Everything known of a kernel, for the hover: figures, checks, where each part of the launch comes from."""
+def evidence_table(report: KernelReport, history: str = "") -> str:
+    """Everything known of a kernel, for the hover: figures, checks, where each part of the launch comes from.
+
+    `history` is the chart of `history_markdown`; it stands between the figures and the launch.
+    """
     before = {} if report.baseline is None else {item.what: item.before for item in changes(report.baseline, report)}
     rows = [
         *_build_rows(report.build, before),
@@ -177,6 +180,8 @@ def evidence_table(report: KernelReport) -> str:
         *_baseline_rows(report),
     ]
     text = f"**{report.name}**\n\n" + _table(("", ""), rows)
+    if history:
+        text += f"\n\n{history}"
     if launch := _launch_rows(report.spec):
         text += "\n\n" + _table(("launch", "value", "from"), launch)
     if report.spec.unknown:

@@ -1,4 +1,7 @@
-"""Lenses above a kernel, three at most: fill its body, check it, and its state or a way to stop what runs."""
+"""Lenses above a kernel, three at most: fill its body, check it, and a way to stop what runs.
+
+Where no hints are shown, the third one is the kernel's state.
+"""
 
 from typing import Any
 
@@ -32,6 +35,10 @@ def _lenses(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> list[type
     lenses = [lens("Fill body", "dice.fill"), lens("Check", "dice.check")]
     if server.jobs.at(f"fill {document.uri} {kernel.id}") is not None:
         lenses.append(lens("Stop filling", "dice.cancel"))
-    elif (state := kernel_state(server, snapshot, kernel)) is not None:
+    elif not _has_hints(server, document.uri) and (state := kernel_state(server, snapshot, kernel)) is not None:
         lenses.append(lens(state.label, "dice.check"))
     return lenses
+
+
+def _has_hints(server: DiceServer, uri: str) -> bool:
+    return server.client.inlay_hints and server.settings_of(uri).inlay_hints

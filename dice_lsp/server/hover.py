@@ -34,20 +34,19 @@ def _kernel_text(server: DiceServer, snapshot: Snapshot, at: int) -> tuple[str, 
     kernel = snapshot.kernel_at(at, at)
     if kernel is None or at >= kernel.body_start:
         return None
+    known = server.ledger.known(snapshot.document.uri, kernel.id)
+    picture = server.client.dice_svg and server.client.markdown_hover
+    history = history_markdown(known.measurements, known.baseline, picture)
     pending = server.checking.get(snapshot.document.uri, {}).get(kernel.id)
     found = server.report(snapshot, kernel.id)
     if pending is not None and pending.early is not None and pending.key == snapshot.keys[kernel.id]:
-        text = "Still being checked.\n\n" + evidence_table(pending.early)
+        text = "Still being checked.\n\n" + evidence_table(pending.early, history)
     elif found is None:
         text = f"**{kernel.name}**\n\nNot checked yet: save the file or run `dice.check`"
     else:
         report, stale = found
         report = attrs.evolve(report, line=kernel.line)
-        text = kernel_hint(report, stale=True).tooltip if stale else evidence_table(report)
-    known = server.ledger.known(snapshot.document.uri, kernel.id)
-    picture = server.client.dice_svg and server.client.markdown_hover
-    if history := history_markdown(known.measurements, known.baseline, picture):
-        text += f"\n\n{history}"
+        text = kernel_hint(report, stale=stale, history=history).tooltip
     return text, kernel.start, kernel.body_start
 
 

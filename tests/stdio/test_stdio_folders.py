@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lsprotocol import types as t
 
 from tests.stdio.conftest import StartEditor
 from tests.stdio.editor import Editor
@@ -85,7 +86,9 @@ async def test_a_workspace_decides_whether_it_is_checked(name: str, tmp_path: Pa
     assert editor.texts[uri] == SAXPY.replace(LINE, "z[i] = y[i] + a * x[i];\n}\n\nint") and not editor.messages
 
 
-async def test_a_workspace_hides_hints_and_lenses(name: str, tmp_path: Path, start_editor: StartEditor) -> None:
+async def test_a_workspace_without_hints_has_the_state_in_a_lens(
+    name: str, tmp_path: Path, start_editor: StartEditor
+) -> None:
     uri = project(tmp_path, "inlay_hints = false\n")
     editor = await start_editor(name, tmp_path)
     editor.open(uri, SAXPY)
@@ -94,6 +97,11 @@ async def test_a_workspace_hides_hints_and_lenses(name: str, tmp_path: Path, sta
     ):
         await asyncio.sleep(0.05)
     assert await editor.hints(uri) == []
+    params = t.CodeLensParams(t.TextDocumentIdentifier(uri))
+    if editor.name == "vscode":
+        lenses = await editor._again(lambda: editor.client.text_document_code_lens_async(params))
+        # Without a hint, the lens says how the kernel is.
+        assert [lens.command.title for lens in lenses][2].endswith("verified on host")
 
 
 @pytest.mark.parametrize(
