@@ -354,18 +354,17 @@ end
 local function show_lenses(bufnr)
   if vim.lsp.codelens.enable then
     vim.lsp.codelens.enable(true, { bufnr = bufnr })
-    return
-  end
-  -- Neovim 0.11 asks for lenses only when it is told to.
-  local function refresh()
+  else
     vim.lsp.codelens.refresh({ bufnr = bufnr })
   end
-  refresh()
-  vim.api.nvim_create_autocmd({ "BufEnter", "CursorHold", "InsertLeave" }, {
-    buffer = bufnr,
-    group = vim.api.nvim_create_augroup("dice_lsp_lens_" .. bufnr, {}),
-    callback = refresh,
-  })
+end
+
+--- The server's lenses have changed (only Neovim 0.11 needs us for that).
+function M._on_lens_refresh(client_id)
+  local client = vim.lsp.get_client_by_id(client_id)
+  for bufnr in pairs(M.options.code_lens and client and client.attached_buffers or {}) do
+    vim.lsp.codelens.refresh({ bufnr = bufnr })
+  end
 end
 
 --- Called when the server attaches to a buffer.
