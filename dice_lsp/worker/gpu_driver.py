@@ -176,7 +176,7 @@ class PycudaDriver:
 
     def _code_of(self, error: Exception) -> int:
         message = str(error)
-        for code in (*FAULTS, 2, 1, 98, 200, 209, 218, 500):
+        for code in (*FAULTS, OUT_OF_MEMORY, INVALID_VALUE, *sorted(UNLOADABLE), NOT_FOUND):
             status, text = cu.cuGetErrorString(cu.CUresult(code))
             if int(status) == 0 and text and text.decode() in message:
                 return code

@@ -31,6 +31,7 @@ HEADS = {
     "restored": ("back end", "kernel", "median us", "spread"),
     "busy": ("back end", "said while another process computes",),
     "model": ("what", "found"),
+    "baselines": ("what was done", "said"),
     "fill": ("back end", "kernel", "verified", "the best", "ratio", "took"),
 }  # fmt: skip
 
