@@ -1,5 +1,6 @@
 """Which host function of the file says what a kernel has to compute."""
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -30,8 +31,7 @@ def find_reference(kernel: Kernel, model: SourceModel, template: Mapping[str, st
     hosts = [f for f in model.functions if f.is_host and not f.template and f.return_type in ("void", "")]
     fitting = [f for f in hosts if f.name != kernel.name and matched_parameters(f, kernel, template) is not None]
     for base in _bases(kernel.name):
-        names = {*(base + suffix for suffix in _SUFFIXES), *(prefix + base for prefix in _PREFIXES)}
-        named = [f for f in fitting if f.name in names or f.name.lower() in {name.lower() for name in names}]
+        named = [f for f in fitting if f.name.lower() in _names(base)]
         if named:
             return Reference("function", named[0].name, Origin.INFERRED)
     text = model.text
@@ -41,8 +41,25 @@ def find_reference(kernel: Kernel, model: SourceModel, template: Mapping[str, st
         if [(p.name, p.pointer) for p in f.parameters] == [(p.name, p.pointer) for p in kernel.parameters]
         and "<<<" not in text[f.body_start : f.body_end]
         and any(p.pointer for p in f.parameters)
+        and not _belongs_to_another(f, kernel, model)
     ]
     return Reference("function", same[0].name, Origin.INFERRED) if len(same) == 1 else None
+
+
+def _belongs_to_another(function: Function, kernel: Kernel, model: SourceModel) -> bool:
+    """`relu_cpu` says what `relu` computes, and `relu_tiled` maybe; it says nothing about a `square` of the same file."""
+    return any(
+        base.lower() not in kernel.name.lower() and function.name.lower() in _names(base)
+        for other in model.kernels
+        for base in _bases(other.name)
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(base: str) -> frozenset[str]:
+    """What the CPU function of a kernel called `base` may be called, in lower case."""
+    names = {*(base + suffix for suffix in _SUFFIXES), *(prefix + base for prefix in _PREFIXES)}
+    return frozenset(name.lower() for name in names)
 
 
 def _bases(name: str) -> tuple[str, ...]:

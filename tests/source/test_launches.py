@@ -392,6 +392,20 @@ def test_references(function, found):
     assert (spec.reference.text if spec.reference else None) == found
 
 
+@pytest.mark.parametrize(
+    ("name", "found"), [("square", None), ("relu_tiled", "relu_cpu"), ("k_relu", "relu_cpu"), ("RELU2", "relu_cpu")]
+)
+def test_the_reference_of_one_kernel_is_not_taken_for_another(name, found):
+    """A right kernel was said to be wrong because its parameters are those of another one's CPU function."""
+    parameters = "(const float* x, float* y, int n)"
+    text = f"""void relu_cpu{parameters} {{ for (int i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0; }}
+__global__ void relu{parameters} {{ int i = threadIdx.x; if (i < n) y[i] = x[i] > 0 ? x[i] : 0; }}
+__global__ void {name}{parameters} {{ int i = threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }}
+"""
+    reference = spec_of(text, name).reference
+    assert (reference.text if reference else None) == found
+
+
 def test_kernel_suffixes_are_no_part_of_the_name():
     text = "void vadd_cpu(const float* a, float* c, int n) {}\n__global__ void vadd_kernel(const float* a, float* c, int n) {}\n"
     assert spec_of(text).reference.text == "vadd_cpu"
