@@ -71,8 +71,8 @@ def register(server: DiceServer) -> None:
     async def cancel(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
         given = required(arguments, "dice.cancel")
         if given.kernel is not None:
-            return {"cancelled": ls.cancel_at(f"fill {given.uri} {given.kernel}")}
-        return {"cancelled": ls.jobs.cancel(f"fill {given.uri} ") + ls.cancel_at(f"check {given.uri}")}
+            return {"cancelled": ls.cancel_fills(given.uri, given.kernel)}
+        return {"cancelled": ls.cancel_fills(given.uri, None) + ls.cancel_at(f"check {given.uri}")}
 
     @server.command("dice.writeDirective")
     async def write_directive(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:
@@ -89,12 +89,14 @@ def register(server: DiceServer) -> None:
 
 
 async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
-    snapshot = await server.documents.exact(given.uri)
-    if snapshot is None:
-        raise JsonRpcInvalidParams(f"{given.uri} is not open")
-    if given.candidates is not None and not 1 <= given.candidates <= MAX_CANDIDATES:
-        raise JsonRpcInvalidParams(f"candidates must be between 1 and {MAX_CANDIDATES}, not {given.candidates}")
-    target = await _target(server, snapshot, given)
+    mark = object()
+    server.preparing[mark] = (given.uri, given.kernel)
+    try:
+        snapshot, target = await _prepare(server, given)
+        if mark not in server.preparing:
+            return to_lsp.fill_report(None, FillReport(None, (), "cancelled"))
+    finally:
+        server.preparing.pop(mark, None)
     if isinstance(target, str):
         server.show(target)
         return to_lsp.fill_report(None, FillReport(None, (), target))
@@ -129,6 +131,16 @@ async def _fill(server: DiceServer, given: FillArguments) -> dict[str, Any]:
         server.spawn(end(), f"end of {place}")
         return to_lsp.fill_report(number, FillReport(None, (), None)) | {"running": True}
     return await end()
+
+
+async def _prepare(server: DiceServer, given: FillArguments) -> tuple[Snapshot, Region | str]:
+    """The text as it was when the fill was asked for, and the place in it, or why there is none."""
+    snapshot = await server.documents.exact(given.uri)
+    if snapshot is None:
+        raise JsonRpcInvalidParams(f"{given.uri} is not open")
+    if given.candidates is not None and not 1 <= given.candidates <= MAX_CANDIDATES:
+        raise JsonRpcInvalidParams(f"candidates must be between 1 and {MAX_CANDIDATES}, not {given.candidates}")
+    return snapshot, await _target(server, snapshot, given)
 
 
 async def _target(server: DiceServer, snapshot: Snapshot, given: FillArguments) -> Region | str:

@@ -161,6 +161,8 @@ class DiceServer(Server):
         """URI -> kernels that are being checked or wait for it."""
         self.filling: set[int] = set()
         """Numbers of the fills that still run."""
+        self.preparing: dict[object, tuple[str, str | None]] = {}
+        """Fills that wait for the text to be read, with their document and kernel; a cancel takes them out of here."""
         self.taken: dict[int, Region] = {}
         """Number of a fill -> the place of its candidate that the user took, as it stands in the text after that."""
         self.ghosts: dict[int, tuple[str, int, int]] = {}
@@ -269,6 +271,14 @@ class DiceServer(Server):
         if job is not None:
             job.cancel()
         return int(job is not None)
+
+    def cancel_fills(self, uri: str, kernel: str | None) -> int:
+        """Cancel the fills of a document, or of one kernel of it, also those that have not begun yet."""
+        early = [mark for mark, (its, name) in self.preparing.items() if its == uri and kernel in (None, name)]
+        for mark in early:
+            del self.preparing[mark]
+        begun = self.jobs.cancel(f"fill {uri} ") if kernel is None else self.cancel_at(f"fill {uri} {kernel}")
+        return begun + len(early)
 
     # Messages to the user
 

@@ -186,3 +186,19 @@ async def test_closing_the_document_ends_its_fill(client: RawClient, uri: str) -
     client.open(uri, SAXPY)
     assert await client.ask("dice/candidates", {"uri": uri}) == []
     assert await client.stop() == 0
+
+
+@pytest.mark.parametrize("kernel", [None, "saxpy"])
+async def test_a_cancel_in_the_same_breath_as_the_fill_is_not_lost(
+    client: RawClient, uri: str, kernel: str | None
+) -> None:
+    """The text is still being read when the cancel comes: the fill has not begun, and must not begin after it."""
+    await client.initialize(CAPABILITIES)
+    client.open(uri, SAXPY)
+    running = fill_of(client, uri, 1)
+    given = {"uri": uri} if kernel is None else {"uri": uri, "kernel": kernel}
+    stopped = client.request("workspace/executeCommand", {"command": "dice.cancel", "arguments": [given]})
+    assert (await client.response(stopped, 30))["result"] == {"cancelled": 1}
+    result = (await client.response(running, 30))["result"]
+    assert result["reason"] == "cancelled" and result["candidates"] == []
+    assert (await fill(client, uri))["candidates"], "the next one is not cancelled"
