@@ -44,7 +44,7 @@ def table(times: Mapping[str, Times]) -> list[str]:
         for kind in KINDS:
             values = kinds[kind]
             low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-            figures = " | ".join(f"{value:.0f} ms" for value in (low, middle, high, max(values)))
+            figures = " | ".join(f"{value:.{int(value < 10)}f} ms" for value in (low, middle, high, max(values)))
             lines.append(f"| {editor} | {kind} | {len(values)} | {figures} |")
     return lines
 
