@@ -19,46 +19,46 @@ def executable() -> str:
     return str(found)
 
 
-def run_script(
-    script: Path, folder: Path, *, deadline_s: float = 240.0, draws: bool = False, **environment: str
-) -> dict[str, Any]:
+def run_script(script: Path, folder: Path, *, deadline_s: float = 240.0, **environment: str) -> dict[str, Any]:
     """Run a Lua script in a headless Neovim; returns what it wrote to DICE_TEST_OUT.
 
     Everything that Neovim keeps (state, cache, log) lands in `folder`. Raises AssertionError with what the script saw
-    when it did not end well. `draws`: the script looks at the screen.
+    when it did not end well.
     """
-    # Neovim has started as it does for a user before a script runs. It tells of errors in an autocommand as it does to a
-    # user, and keeps quiet about those in a function that was scheduled; only in the latter does it draw everything.
-    start = f"autocmd VimEnter * ++nested luafile {script}"
-    if draws:
-        start = f"lua vim.schedule(function() vim.cmd.luafile([[{script}]]) end)"
-    out = folder / "seen.json"
-    homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "CACHE", "CONFIG", "DATA")}
-    command = [
-        executable(), "--clean", "--headless", "-n",
-        "--cmd", f"set runtimepath^={ROOT / 'editors/nvim'}",
-        "-c", start,
-    ]  # fmt: skip
+    command, surroundings = prepared(script, folder, "--headless", **environment)
     finished = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            **homes,
-            "DICE_TEST_OUT": str(out),
-            "DICE_TEST_CMD": json.dumps(SERVER),
-            "DICE_TEST_SUPPORT": str(SUPPORT),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=deadline_s,
-        check=False,
+        command, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=deadline_s, check=False
     )
+    return outcome(folder, finished.returncode, finished.stderr)
+
+
+def prepared(script: Path, folder: Path, how: str, **environment: str) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a Neovim that runs a Lua script; `how` is `--headless` or `--embed`."""
+    homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("STATE", "CACHE", "CONFIG", "DATA")}
+    # Neovim has started as it does for a user before a script runs, and tells of errors as it does to a user.
+    command = [
+        executable(), "--clean", how, "-n",
+        "--cmd", f"set runtimepath^={ROOT / 'editors/nvim'}",
+        "-c", f"autocmd VimEnter * ++nested luafile {script}",
+    ]  # fmt: skip
+    surroundings = {
+        **os.environ,
+        **homes,
+        "DICE_TEST_OUT": str(folder / "seen.json"),
+        "DICE_TEST_CMD": json.dumps(SERVER),
+        "DICE_TEST_SUPPORT": str(SUPPORT),
+        **environment,
+    }
+    return command, surroundings
+
+
+def outcome(folder: Path, returncode: int, stderr: str) -> dict[str, Any]:
+    """What the script of a Neovim that has ended saw. Raises AssertionError with it when it did not end well."""
+    out = folder / "seen.json"
     seen: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
-    seen["stderr"] = finished.stderr
-    assert finished.returncode == 0, (
-        f"Neovim ended with {finished.returncode}:\n{seen.get('failure')}\n{finished.stderr[-4000:]}\n"
+    seen["stderr"] = stderr
+    assert returncode == 0, (
+        f"Neovim ended with {returncode}:\n{seen.get('failure')}\n{stderr[-4000:]}\n"
         f"{json.dumps({key: seen[key] for key in seen if key not in ('failure', 'stderr')}, indent=1)[:8000]}"
     )
     return seen

@@ -1,56 +1,38 @@
--- A session in a real Neovim, and the cells of its screen at five moments, for the README's pictures.
+-- A session in a real Neovim that stops where a picture is taken, for the README. It is a coroutine: while it waits,
+-- Neovim runs as it does for a user, and draws.
 local t = dofile(vim.env.DICE_TEST_SUPPORT)
-local seen, wait, hint_at = t.seen, t.wait, t.hint_at
-seen.screens = {}
+local hint_at = t.hint_at
 
--- The cells of windows that float: without a user interface nobody lays them over the others.
-local function floating()
-  local over = {}
-  for _, window in ipairs(vim.api.nvim_list_wins()) do
-    if vim.api.nvim_win_get_config(window).relative ~= "" then
-      local grid = 2
-      -- Grids are numbered as they are made; a float's has the window's size and its border's.
-      local function cell(row, column)
-        local ok, found = pcall(vim.api.nvim__inspect_cell, grid, row, column)
-        return ok and found[1] and found or nil
-      end
-      while grid < 1000 and not cell(0, 0) do
-        grid = grid + 1
-      end
-      local top, left = unpack(vim.api.nvim_win_get_position(window))
-      for row = 0, vim.o.lines do
-        for column = 0, vim.o.columns do
-          over[(top + row) .. "," .. (left + column)] = cell(row, column)
-        end
-      end
-    end
-  end
-  return over
+-- Come back after some time. Only bounds a failure, as in the other scripts.
+local function pause(milliseconds)
+  local session = coroutine.running()
+  vim.defer_fn(function()
+    assert(coroutine.resume(session))
+  end, milliseconds)
+  coroutine.yield()
 end
 
--- Every cell of the screen as { text, foreground, background, style }.
-local function screen(name)
-  -- The first look at a cell makes Neovim number its highlights anew, which a redraw then takes in.
-  vim.api.nvim__inspect_cell(1, 0, 0)
-  vim.wait(200)
-  vim.cmd("redraw!")
-  local normal = vim.api.nvim_get_hl(0, { name = "Normal" })
-  local over = floating()
-  local rows = {}
-  for row = 0, vim.o.lines - 1 do
-    local cells = {}
-    for column = 0, vim.o.columns - 1 do
-      local cell = over[row .. "," .. column] or vim.api.nvim__inspect_cell(1, row, column)
-      local look = cell[2] or {}
-      local front, back = look.foreground or normal.fg, look.background or normal.bg
-      if look.reverse then
-        front, back = back, front
-      end
-      cells[#cells + 1] = { cell[1] or "", front, back, (look.bold and "b" or "") .. (look.italic and "i" or "") }
-    end
-    rows[#rows + 1] = cells
+local function wait(what, condition)
+  local last = vim.uv.now() + tonumber(vim.env.DICE_TEST_PATIENCE_MS or "90000")
+  while not condition() do
+    assert(vim.uv.now() < last, "waited in vain until " .. what)
+    pause(20)
   end
-  seen.screens[name] = { rows = rows, foreground = normal.fg, background = normal.bg }
+end
+
+-- Have the screen kept once it shows these words; the keys are typed after that.
+local function picture(name, words, keys)
+  vim.rpcnotify(1, "picture", { name = name, words = words, keys = keys or "" })
+  wait("the picture " .. name .. " is taken", function()
+    return vim.g.dice_picture == name
+  end)
+end
+
+local function resize(columns, lines)
+  vim.rpcnotify(1, "resize", columns, lines)
+  wait("the screen has its size", function()
+    return vim.o.columns == columns and vim.o.lines == lines
+  end)
 end
 
 local function settled(name)
@@ -83,20 +65,45 @@ local function version(...)
   save()
 end
 
-local function run()
+local function look_like_a_users()
   vim.o.termguicolors = true
-  vim.o.columns, vim.o.lines = 114, 28
   vim.o.number, vim.o.laststatus, vim.o.showtabline, vim.o.ruler = true, 2, 0, false
-  vim.o.signcolumn = "yes"
+  vim.o.signcolumn, vim.o.showmode, vim.o.showcmd = "yes", false, false
   vim.o.statusline = " %t %=%{%v:lua.require'dice_lsp'.statusline()%} "
+  vim.opt.fillchars:append({ msgsep = "─" })
+  vim.cmd("highlight! link MsgSeparator LineNr")
   vim.cmd("syntax on")
   vim.cmd("highlight DiceHint guifg=#8fbf6f gui=italic")
   vim.cmd("highlight DiceHintError guifg=#ff8f8f gui=italic")
   vim.cmd("highlight DiceHintWarn guifg=#e0c060 gui=italic")
   vim.diagnostic.config({ signs = { text = { "E", "W", "I", "H" } } })
   require("dice_lsp").setup({ picker = "tab", pick_when_done = false })
+end
+
+local function go_to_body(name)
+  vim.fn.cursor(vim.fn.search("^__global__ void " .. name, "nw") + 1, 1)
+end
+
+-- The keys of a user: lines are selected, and `gra` asks for the actions.
+local function menu()
+  go_to_body("relu")
+  vim.cmd("echo ''")
+  vim.api.nvim_input("Vj$gra")
+  picture("menu", "Type number", "<Esc>")
+  vim.api.nvim_input("<Esc>")
+  wait("the menu is closed", function()
+    return vim.api.nvim_get_mode().mode == "n"
+  end)
+end
+
+local function run()
+  look_like_a_users()
   t.open({ candidates = 16, decode = { temperature = 1.0 } })
   save()
+  menu()
+  if vim.env.DICE_TEST_ONLY == "menu" then
+    return
+  end
   version("    if (i < n) y[i] = fmaf(a, x[i], y[i]);")
   version(
     "    __shared__ float tile[256];",
@@ -106,15 +113,14 @@ local function run()
   )
   version("    double wide = i < n ? x[i] : 0.0;", "    if (i < n) y[i] += (float)(a * wide);")
   version("    if (i >= n) return;", "    double wide = (double)a * x[i];", "    y[i] = (float)(wide + y[i]);")
-  local relu = vim.fn.search("^__global__ void relu", "nw")
-  vim.fn.cursor(relu + 1, 1)
+  go_to_body("relu")
   vim.fn.winrestview({ topline = 1 })
   vim.cmd("echo ''")
-  screen("hints")
+  picture("hints", "wrong: y[0]")
 
   -- The hover of a kernel with its history.
   vim.fn.cursor(vim.fn.search("^__global__ void saxpy", "nw"), 1)
-  vim.o.lines = 44
+  resize(114, 40)
   vim.lsp.buf.hover({ border = "rounded" })
   local function float()
     return vim.iter(vim.api.nvim_list_wins()):find(function(window)
@@ -124,21 +130,20 @@ local function run()
   wait("the hover is open", function()
     return float() ~= nil
   end)
-  vim.wait(300)
-  screen("hover")
+  picture("hover", "checks since")
   vim.api.nvim_win_close(float(), true)
   vim.cmd("Dice history")
   wait("the history is open", function()
     return float() ~= nil
   end)
-  vim.o.lines = 28
-  vim.wait(300)
-  screen("history")
+  resize(114, 28)
+  picture("history", "Baseline:")
   vim.api.nvim_win_close(float(), true)
 
   -- A fill, with the list that grows while candidates are judged.
-  vim.o.columns, vim.o.number, vim.o.signcolumn = 132, false, "no"
-  vim.fn.cursor(relu + 1, 1)
+  resize(132, 28)
+  vim.o.number, vim.o.signcolumn = false, "no"
+  go_to_body("relu")
   vim.cmd("Dice body")
   local picker = require("dice_lsp.candidates")
   wait("it runs", function()
@@ -149,14 +154,13 @@ local function run()
     return picker.current ~= nil and #picker.current.fill.candidates >= 2
   end)
   vim.cmd("echo ''")
-  screen("filling")
+  picture("filling", "more are being judged")
   wait("the fill has ended", function()
     return not picker.current.fill.running
   end)
-  vim.wait(300)
   vim.cmd("echo ''")
-  screen("candidates")
+  picture("candidates", "[a] apply")
   picker.current.close()
 end
 
-t.main(run)
+coroutine.wrap(t.main)(run)

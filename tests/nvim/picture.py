@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from tests.nvim.neovim import ROOT, run_script
+from tests.nvim.neovim import ROOT
+from tests.nvim.picture_screen import run_drawn
 
 IMAGES = ROOT / "docs/images"
 CELL_WIDTH, CELL_HEIGHT, BASELINE, MARGIN = 8.0, 18.0, 13.0, 12.0
@@ -70,15 +71,12 @@ def text_of(screen: dict[str, Any]) -> list[str]:
     return ["".join(cell[0] for cell in row).rstrip() for row in screen["rows"]]
 
 
-def draw(folder: Path) -> dict[str, dict[str, Any]]:
-    """The screens of one session; Neovim's files go to `folder`."""
+def draw(folder: Path, *, only: str = "") -> dict[str, dict[str, Any]]:
+    """The screens of one session; Neovim's files go to `folder`. `only="menu"` ends it after the first."""
     (folder / ".git").mkdir()
     file = folder / "kernels.cu"
     shutil.copy(ROOT / "tests/nvim/picture.cu", file)
-    screens: dict[str, dict[str, Any]] = run_script(
-        ROOT / "tests/nvim/picture.lua", folder, draws=True, DICE_TEST_FILE=str(file)
-    )["screens"]
-    return screens
+    return run_drawn(ROOT / "tests/nvim/picture.lua", folder, DICE_TEST_FILE=str(file), DICE_TEST_ONLY=only)
 
 
 def main() -> None:
@@ -86,6 +84,7 @@ def main() -> None:
         screens = draw(Path(folder))
     IMAGES.mkdir(parents=True, exist_ok=True)
     titles = {
+        "menu": "The actions on a selection in Neovim: fill it, or the whole body of its kernel",
         "hints": "Neovim after a save: what each kernel is worth stands beside it, and a wrong one is also an error",
         "hover": "The hover of a kernel in Neovim: the evidence, the baseline, and the history as a small chart",
         "history": "The history of a kernel in Neovim, newest first",
