@@ -138,7 +138,11 @@ async def test_a_save_says_what_became_of_a_kernel(session: Session, tmp_path: P
 
 async def test_a_baseline_of_another_device_is_not_compared(session: Session, tmp_path: Path) -> None:
     await session.until_hint(timed)
-    await session.until(lambda: (tmp_path / ".dice/history.sqlite").exists())
+    kernel = {"uri": session.uri, "kernel": "saxpy"}
+    deadline = time.monotonic() + 30
+    while (await session.ask("dice/history", kernel))["baseline"] is None:
+        assert time.monotonic() < deadline, "the first version does not become the baseline"
+        await asyncio.sleep(0.1)
     await session.stop()
     with sqlite3.connect(tmp_path / ".dice/history.sqlite") as store:
         device = store.execute("select device from measurement").fetchone()[0]
