@@ -1,6 +1,21 @@
 // Two files, three kernels: answers belong to the file that they were asked for.
-const { accept, assert, bodyOf, dice, fill, fillAction, hintAt, hints, leaveList, lineOf, offerOf, open, runAction, until,
-  vscode } = require("./support.js");
+const {
+  accept,
+  assert,
+  bodyOf,
+  dice,
+  fill,
+  fillAction,
+  hintAt,
+  hints,
+  leaveList,
+  lineOf,
+  offerOf,
+  open,
+  runAction,
+  until,
+  vscode,
+} = require("./support.js");
 
 module.exports = {
   "each file has its own hints": async (saw) => {

@@ -1,6 +1,18 @@
 // The best candidate as ghost text in a body that is still empty, and an edit that is shown before it is made.
-const { assert, bodyOf, dice, fill, hintAt, leaveList, lineOf, offerOf, open, sleep, until, vscode } =
-  require("./support.js");
+const {
+  assert,
+  bodyOf,
+  dice,
+  fill,
+  hintAt,
+  leaveList,
+  lineOf,
+  offerOf,
+  open,
+  sleep,
+  until,
+  vscode,
+} = require("./support.js");
 
 const HEAD = "__global__ void saxpy";
 
@@ -29,7 +41,10 @@ module.exports = {
       await vscode.commands.executeCommand("editor.action.inlineSuggest.commit");
       return doc.getText() !== before;
     });
-    const [head, tail] = [before.slice(0, doc.offsetAt(new vscode.Position(line, 4))), before.slice(before.indexOf("\n}\n", before.indexOf(HEAD)))];
+    const [head, tail] = [
+      before.slice(0, doc.offsetAt(new vscode.Position(line, 4))),
+      before.slice(before.indexOf("\n}\n", before.indexOf(HEAD))),
+    ];
     assert.equal(doc.getText(), head + written + tail);
     saw("hint", await hintAt(doc, HEAD, /(?<!not )verified/));
     await vscode.commands.executeCommand("undo");
@@ -48,7 +63,10 @@ module.exports = {
     let over = false;
     applied.then(() => (over = true));
     await until("the preview is over", async () => {
-      await vscode.commands.executeCommand("refactorPreview.discard").then(() => {}, () => {});
+      await vscode.commands.executeCommand("refactorPreview.discard").then(
+        () => {},
+        () => {},
+      );
       return over;
     });
     saw("answer", await applied);

@@ -59,7 +59,10 @@ module.exports = {
       const sources = vscode.languages.getDiagnostics(doc.uri).filter(({ range }) => range.start.line === line);
       return new Set(sources.map(({ source }) => source)).size === 2 && sources;
     });
-    saw("problems", both.map(({ source, message }) => `${source}: ${message}`));
+    saw(
+      "problems",
+      both.map(({ source, message }) => `${source}: ${message}`),
+    );
     assert(both.some(({ source }) => source === "dice"));
   },
 };

@@ -1,6 +1,21 @@
 // What runs below the editor may be stopped or die at any moment: nothing hangs, nothing stays behind, all works again.
-const { alive, assert, below, bodyOf, dice, fill, fillAction, hintAt, leaveList, lineOf, open, runAction, serverProcess,
-  until, vscode } = require("./support.js");
+const {
+  alive,
+  assert,
+  below,
+  bodyOf,
+  dice,
+  fill,
+  fillAction,
+  hintAt,
+  leaveList,
+  lineOf,
+  open,
+  runAction,
+  serverProcess,
+  until,
+  vscode,
+} = require("./support.js");
 
 const HEAD = "__global__ void saxpy";
 const WORKER = /dice_lsp\.(diffusion|worker)/;
@@ -44,14 +59,19 @@ function settled(promise) {
 
 async function fillsAgain(api, doc, editor, saw) {
   const { picker, result } = await fill(api, doc, editor, bodyOf(doc, HEAD));
-  saw("filled again", picker.rows.map(({ label }) => label));
+  saw(
+    "filled again",
+    picker.rows.map(({ label }) => label),
+  );
   assert.equal(result.reason ?? null, null);
   assert(picker.rows.length >= 1);
   await leaveList(api);
 }
 
 module.exports = {
-  "thirty hovers, thirty cancels and twenty edits while a fill runs: each is answered, and the fill stops": async (saw) => {
+  "thirty hovers, thirty cancels and twenty edits while a fill runs: each is answered, and the fill stops": async (
+    saw,
+  ) => {
     const { doc, editor } = await open("saxpy.cu");
     const api = await dice();
     await hintAt(doc, HEAD, /(?<!not )verified/);
@@ -96,7 +116,10 @@ module.exports = {
       },
       30,
     );
-    saw("children", below(serverProcess().pid).map(({ command }) => command));
+    saw(
+      "children",
+      below(serverProcess().pid).map(({ command }) => command),
+    );
     if (api.picker()) {
       await leaveList(api);
     }
@@ -111,7 +134,10 @@ module.exports = {
     await until("the fill runs", () => state(api) === "filling");
     const old = serverProcess();
     const family = [old, ...below(old.pid)];
-    saw("killed", family.map(({ command }) => command));
+    saw(
+      "killed",
+      family.map(({ command }) => command),
+    );
     process.kill(old.pid, "SIGKILL");
     await until("another server runs", () => api.client() && serverProcess() && serverProcess().pid !== old.pid);
     await allGone(family);

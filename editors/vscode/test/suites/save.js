@@ -1,7 +1,22 @@
 // Saving: what a kernel is worth is said at its line, and what is wrong is a diagnostic; the text is never touched.
 const fs = require("node:fs");
-const { actions, assert, bodyOf, dice, fill, hintAt, hints, leaveList, lineOf, open, runAction, serverProcess, until,
-  uriOf, vscode } = require("./support.js");
+const {
+  actions,
+  assert,
+  bodyOf,
+  dice,
+  fill,
+  hintAt,
+  hints,
+  leaveList,
+  lineOf,
+  open,
+  runAction,
+  serverProcess,
+  until,
+  uriOf,
+  vscode,
+} = require("./support.js");
 
 const HEAD = "__global__ void saxpy";
 
@@ -74,7 +89,10 @@ module.exports = {
     const offered = (await actions(doc, range)).map(({ title }) => title);
     assert.equal(offered[0], "DICE: fill selection", "code that is selected is to be filled first of all");
     const found = await actions(doc, new vscode.Range(range.start, range.start));
-    saw("titles", found.map(({ title }) => title));
+    saw(
+      "titles",
+      found.map(({ title }) => title),
+    );
     const action = found.find(({ title }) => title === "DICE: accept as baseline");
     assert(action, "the kernel can be accepted");
     const answer = await runAction(action);

@@ -1,6 +1,20 @@
 // One developer's session with one file: hints, menu, fill, list, diff, accept, undo, redo.
-const { accept, actions, assert, bodyOf, dice, diffTab, fill, hintAt, hints, leaveList, lineOf, open, until, vscode } =
-  require("./support.js");
+const {
+  accept,
+  actions,
+  assert,
+  bodyOf,
+  dice,
+  diffTab,
+  fill,
+  hintAt,
+  hints,
+  leaveList,
+  lineOf,
+  open,
+  until,
+  vscode,
+} = require("./support.js");
 
 const HEAD = "__global__ void saxpy";
 
@@ -19,7 +33,10 @@ module.exports = {
     const { doc } = await open("saxpy.cu");
     const api = await dice();
     const found = await actions(doc, bodyOf(doc, HEAD));
-    saw("titles", found.map(({ title }) => title));
+    saw(
+      "titles",
+      found.map(({ title }) => title),
+    );
     assert(found.some(({ title }) => title === "DICE: fill selection"));
     // What VS Code gives back of an action leaves the mark out; the server sends it only to a client that can show it.
     const sent = await api.client().sendRequest("textDocument/codeAction", {

@@ -55,7 +55,10 @@ async function survives(name, change, end, saw) {
   assert.equal(kept.length, head.length + 1);
   assert.equal(kept.replace("!", ""), head);
   allLinesEndWith(now, end);
-  assert(candidate.newText.split(/\r?\n/).every((line) => !/^ /.test(line)), "a file indented with tabs gets tabs");
+  assert(
+    candidate.newText.split(/\r?\n/).every((line) => !/^ /.test(line)),
+    "a file indented with tabs gets tabs",
+  );
   return { doc, now };
 }
 
@@ -130,7 +133,9 @@ module.exports = {
     const text = doc.getText();
     const [first] = offer.candidates;
     const answer = await vscode.commands.executeCommand("dice.apply", {
-      fill: offer.fill, candidate: first.label, key: first.key,
+      fill: offer.fill,
+      candidate: first.label,
+      key: first.key,
     });
     saw("answer", answer);
     assert.equal(answer.applied, false);

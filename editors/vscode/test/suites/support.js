@@ -20,7 +20,9 @@ async function until(what, condition, deadline_s = 90) {
     }
     await sleep(50);
   }
-  throw new Error(`waited in vain until ${what}; last seen: ${last instanceof Error ? last.stack : JSON.stringify(last)}`);
+  throw new Error(
+    `waited in vain until ${what}; last seen: ${last instanceof Error ? last.stack : JSON.stringify(last)}`,
+  );
 }
 
 function uriOf(name) {
@@ -81,7 +83,11 @@ function hintAt(doc, words, pattern, deadline_s) {
 function bodyOf(doc, head) {
   const first = lineOf(doc, head) + 1;
   let last = first;
-  while (!/^\s*\}/.test(doc.lineAt(last).text) || doc.lineAt(last).text.startsWith(" ") || doc.lineAt(last).text.startsWith("\t")) {
+  while (
+    !/^\s*\}/.test(doc.lineAt(last).text) ||
+    doc.lineAt(last).text.startsWith(" ") ||
+    doc.lineAt(last).text.startsWith("\t")
+  ) {
     last++;
   }
   return new vscode.Range(first, 0, last - 1, doc.lineAt(last - 1).text.length);
@@ -93,10 +99,16 @@ async function actions(doc, range) {
 
 /** The action "DICE: fill selection" or "DICE: fill body of ..." for a range, as the menu of VS Code has it. */
 async function fillAction(doc, range) {
-  return until("the fill is offered", async () => {
-    const found = await actions(doc, range);
-    return found.find((action) => /^DICE: fill/.test(action.title)) ?? Promise.reject(new Error(found.map((a) => a.title)));
-  }, 30);
+  return until(
+    "the fill is offered",
+    async () => {
+      const found = await actions(doc, range);
+      return (
+        found.find((action) => /^DICE: fill/.test(action.title)) ?? Promise.reject(new Error(found.map((a) => a.title)))
+      );
+    },
+    30,
+  );
 }
 
 /** Runs a code action's command as the menu does; the promise ends when the fill has ended. */
@@ -172,6 +184,26 @@ function alive(pid) {
 }
 
 module.exports = {
-  accept, actions, alive, assert, below, bodyOf, dice, diffTab, fill, fillAction, hintAt, hints, leaveList, lineOf,
-  offerOf, open, runAction, serverProcess, sleep, until, uriOf, vscode,
+  accept,
+  actions,
+  alive,
+  assert,
+  below,
+  bodyOf,
+  dice,
+  diffTab,
+  fill,
+  fillAction,
+  hintAt,
+  hints,
+  leaveList,
+  lineOf,
+  offerOf,
+  open,
+  runAction,
+  serverProcess,
+  sleep,
+  until,
+  uriOf,
+  vscode,
 };

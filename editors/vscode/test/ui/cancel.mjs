@@ -10,7 +10,10 @@ export default async ({ page, probe, until, step }) => {
   await chooseInMenu(page, until, "DICE: fill selection");
   const toast = page.locator(".notifications-toasts .notification-toast", { hasText: "DICE: filling" });
   await toast.waitFor();
-  await toast.locator("a", { hasText: "Cancel" }).or(toast.locator(".monaco-button", { hasText: "Cancel" })).click();
+  await toast
+    .locator("a", { hasText: "Cancel" })
+    .or(toast.locator(".monaco-button", { hasText: "Cancel" }))
+    .click();
   await toast.waitFor({ state: "hidden" });
   await until("nothing runs", () =>
     probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp").exports.status().server.state === "idle"),

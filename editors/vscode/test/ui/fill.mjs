@@ -1,5 +1,17 @@
 // A fill from the first key to the last: menu, progress, list, diff, Escape, and then Enter and undo.
-import { bothSidesAtOneHeight, chooseInMenu, goToLine, openMenu, rows, runCommand, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
+import {
+  bothSidesAtOneHeight,
+  chooseInMenu,
+  goToLine,
+  openMenu,
+  rows,
+  runCommand,
+  selectLines,
+  textOf,
+  waitForCandidates,
+  waitForFile,
+  waitForHint,
+} from "./keys.mjs";
 
 export default async ({ page, probe, until, step, given }) => {
   await page.locator(".monaco-editor").first().click();

@@ -60,7 +60,9 @@ export async function rows(page) {
 
 /** The list of candidates is there and nothing runs any more. */
 export async function waitForCandidates(page, until) {
-  await page.locator(".quick-input-widget .quick-input-title", { hasText: "DICE: candidates" }).waitFor({ timeout: 120_000 });
+  await page
+    .locator(".quick-input-widget .quick-input-title", { hasText: "DICE: candidates" })
+    .waitFor({ timeout: 120_000 });
   const input = page.locator(".quick-input-widget input").first();
   await until("the fill has ended", async () => (await input.getAttribute("placeholder"))?.startsWith("Enter applies"));
   return until("there are rows", async () => {
@@ -80,14 +82,19 @@ export async function waitForFile(page, probe, until) {
 
 /** Text of the file in front, from the extension host. */
 export function textOf(probe, name) {
-  return probe((vscode, given) => vscode.workspace.textDocuments.find(({ uri }) => uri.path.endsWith(given)).getText(), name);
+  return probe(
+    (vscode, given) => vscode.workspace.textDocuments.find(({ uri }) => uri.path.endsWith(given)).getText(),
+    name,
+  );
 }
 
 /** Waits for a hint of ours on the screen. */
 export async function waitForHint(page, pattern) {
   await page.waitForFunction(
     (source) =>
-      [...document.querySelectorAll(".view-line")].some((line) => new RegExp(source).test(line.textContent.replace(/\u00a0/g, " "))),
+      [...document.querySelectorAll(".view-line")].some((line) =>
+        new RegExp(source).test(line.textContent.replace(/\u00a0/g, " ")),
+      ),
     pattern.source,
     { timeout: 90_000 },
   );

@@ -2,7 +2,17 @@
 import fs from "node:fs";
 import path from "node:path";
 
-import { bothSidesAtOneHeight, chooseInMenu, goToLine, openMenu, selectLines, textOf, waitForCandidates, waitForFile, waitForHint } from "./keys.mjs";
+import {
+  bothSidesAtOneHeight,
+  chooseInMenu,
+  goToLine,
+  openMenu,
+  selectLines,
+  textOf,
+  waitForCandidates,
+  waitForFile,
+  waitForHint,
+} from "./keys.mjs";
 
 /** Nothing moves any more: two pictures in a row are the same. */
 async function still(page, until) {
@@ -16,14 +26,21 @@ async function still(page, until) {
 }
 
 async function replace(probe, before, after) {
-  await probe(async (vscode, [words, others]) => {
-    const { document } = vscode.window.activeTextEditor;
-    const from = document.getText().indexOf(words);
-    const edit = new vscode.WorkspaceEdit();
-    edit.replace(document.uri, new vscode.Range(document.positionAt(from), document.positionAt(from + words.length)), others);
-    await vscode.workspace.applyEdit(edit);
-    await document.save();
-  }, [before, after]);
+  await probe(
+    async (vscode, [words, others]) => {
+      const { document } = vscode.window.activeTextEditor;
+      const from = document.getText().indexOf(words);
+      const edit = new vscode.WorkspaceEdit();
+      edit.replace(
+        document.uri,
+        new vscode.Range(document.positionAt(from), document.positionAt(from + words.length)),
+        others,
+      );
+      await vscode.workspace.applyEdit(edit);
+      await document.save();
+    },
+    [before, after],
+  );
 }
 
 export default async ({ page, probe, until, shot, step, given }) => {
@@ -65,7 +82,9 @@ export default async ({ page, probe, until, shot, step, given }) => {
   // The list with the diff of its second row.
   await waitForCandidates(page, until);
   await page.keyboard.press("ArrowDown");
-  await until("the diff follows", async () => (await page.locator(".tab.active .label-name").first().textContent()).includes("with B"));
+  await until("the diff follows", async () =>
+    (await page.locator(".tab.active .label-name").first().textContent()).includes("with B"),
+  );
   await bothSidesAtOneHeight(page, until, "__global__ void relu");
   await idle();
   await page.mouse.move(5, 300);
@@ -101,12 +120,16 @@ export default async ({ page, probe, until, shot, step, given }) => {
   // Pressed again, the keys go into the hover; its end has the chart.
   await page.keyboard.press("Control+k");
   await page.keyboard.press("Control+i");
-  await until("the chart is on the screen", async () => {
-    await page.keyboard.press("PageDown");
-    const box = await chart.boundingBox();
-    const hover = await page.locator(".monaco-hover:has(img)").first().boundingBox();
-    return box && hover && box.y > hover.y && box.y + box.height <= hover.y + hover.height + 1;
-  }, 20);
+  await until(
+    "the chart is on the screen",
+    async () => {
+      await page.keyboard.press("PageDown");
+      const box = await chart.boundingBox();
+      const hover = await page.locator(".monaco-hover:has(img)").first().boundingBox();
+      return box && hover && box.y > hover.y && box.y + box.height <= hover.y + hover.height + 1;
+    },
+    20,
+  );
   await still(page, until);
   await shot("vscode-history");
   step("changed", (await textOf(probe, "kernels.cu")) !== original);

@@ -3,10 +3,13 @@ import { goToLine, runCommand, textOf, waitForCandidates, waitForFile, waitForHi
 
 export default async ({ page, probe, until, step, given }) => {
   await waitForHint(page, /\d+ regs/);
-  step("extension", await probe((vscode) => {
-    const { extensionUri, packageJSON } = vscode.extensions.getExtension("dice-lsp.dice-lsp");
-    return { path: extensionUri.path, version: packageJSON.version };
-  }));
+  step(
+    "extension",
+    await probe((vscode) => {
+      const { extensionUri, packageJSON } = vscode.extensions.getExtension("dice-lsp.dice-lsp");
+      return { path: extensionUri.path, version: packageJSON.version };
+    }),
+  );
   const name = "vectorAdd.cu";
   const original = await textOf(probe, name);
   await page.locator(".monaco-editor").first().click();
@@ -18,7 +21,10 @@ export default async ({ page, probe, until, step, given }) => {
   await waitForFile(page, probe, until);
   await page.keyboard.press("Control+s");
   await until("the file is saved", () =>
-    probe((vscode, ending) => !vscode.workspace.textDocuments.find(({ uri }) => uri.path.endsWith(ending)).isDirty, name),
+    probe(
+      (vscode, ending) => !vscode.workspace.textDocuments.find(({ uri }) => uri.path.endsWith(ending)).isDirty,
+      name,
+    ),
   );
   await waitForHint(page, /\d+ regs/);
   step("status", await probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp").exports.status().text));

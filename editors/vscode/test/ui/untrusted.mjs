@@ -18,7 +18,10 @@ export default async ({ page, probe, until, step }) => {
     await probe(() => {
       const fs = process.getBuiltinModule("node:fs");
       const commands = fs.readFileSync(`/proc/${process.pid}/task/${process.pid}/children`, "utf8").trim().split(" ");
-      return commands.filter(Boolean).map((pid) => fs.readFileSync(`/proc/${pid}/cmdline`, "utf8")).filter((command) => command.includes("dice"));
+      return commands
+        .filter(Boolean)
+        .map((pid) => fs.readFileSync(`/proc/${pid}/cmdline`, "utf8"))
+        .filter((command) => command.includes("dice"));
     }),
   );
 };
