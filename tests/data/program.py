@@ -13,3 +13,5 @@ __global__ void saxpy(float a, const float* x, const float* y, float* z, int n) 
 other = r'''
 __global__ void saxpy(float* x, int n) { int i = threadIdx.x; if (i < n) x[i] *= 2.0f; }
 '''
+
+n = np.int32(1 << 20)
