@@ -6,6 +6,9 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check install --quiet --constraint 
 # PyTorch's own index has the CPU build, a tenth of the CUDA build's size. Where it cannot be reached pip goes on without.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# Tests that run at once: each may have a server, a model and a compiler of its own.
+JOBS ?= 3
+
 .PHONY: demo test lint format pictures clean
 
 $(VENV)/.ready: pyproject.toml tests/constraints.txt
@@ -18,7 +21,7 @@ demo: $(VENV)/.ready  ## fill three kernels with the shipped checkpoint and prin
 	$(RUN) -m dice_lsp demo
 
 test: $(VENV)/.ready  ## every test that this machine can run, in both editors too; VS Code is installed into .vscode-test
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
 lint: $(VENV)/.ready  ## what CI refuses
 	$(RUN) -m ruff check .
