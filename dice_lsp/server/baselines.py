@@ -4,6 +4,7 @@ Each report that is final is kept as a measurement. A baseline keeps its machine
 that from exactly the text that was measured.
 """
 
+import asyncio
 import logging
 from typing import Any
 
@@ -20,6 +21,7 @@ from dice_lsp.server.session import DiceServer
 
 log = logging.getLogger(__name__)
 ACCEPTED = NotCompared("this version is the baseline", "baseline")
+FIRST_RETRIES_S = (1.0, 5.0)
 NO_BASELINE = NotCompared("there is no baseline to compare it with")
 
 
@@ -65,9 +67,14 @@ async def record(server: DiceServer, snapshot: Snapshot, report: KernelReport) -
         return
     before = server.ledger.known(uri, report.name).baseline
     if before is None or (before.origin == "first" and _says_more(report, before)):
-        refused = await _adopt(server, snapshot, kernel, report, "first")
+        # The compiler may be starting or have been killed for another text: nobody is there to ask again.
+        for pause_s in (*FIRST_RETRIES_S, 0.0):
+            refused = await _adopt(server, snapshot, kernel, report, "first")
+            if refused is None or server.closing or not pause_s:
+                break
+            await asyncio.sleep(pause_s)
         if refused is not None:
-            log.info("%s is no first baseline: %s", report.name, refused)
+            log.warning("%s is no first baseline: %s", report.name, refused)
 
 
 def can_accept(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> bool:

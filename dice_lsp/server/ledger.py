@@ -40,6 +40,8 @@ class Ledger:
         self._thread = ThreadPoolExecutor(1, "history")
         self._stores: dict[Path | None, History] = {}
         self._known: dict[str, dict[str, Known]] = {}
+        self._kept: dict[str, int] = {}
+        """URI -> how often something was kept, so that a reading knows that it was overtaken."""
 
     def known(self, uri: str, kernel: str) -> Known:
         """What is at hand of a kernel."""
@@ -62,7 +64,12 @@ class Ledger:
             found = {each: Known(baselines.get(each), history.last(name, each, limit=MAX_VALUES)) for each in kernels}
             return found, history.problem
 
-        found, problem = await self._do(read)
+        # What is kept while the thread reads is not in what it read yet: it must not be forgotten for that.
+        while True:
+            before = self._kept.get(uri, 0)
+            found, problem = await self._do(read)
+            if self._kept.get(uri, 0) == before:
+                break
         self._known.setdefault(uri, {}).update(found)
         return SWITCHED_OFF if store is None and self._is_file(uri) else problem
 
@@ -115,6 +122,7 @@ class Ledger:
         await self._do(close)
 
     def _keep(self, uri: str, kernel: str, change: Callable[[Known], Known]) -> None:
+        self._kept[uri] = self._kept.get(uri, 0) + 1
         known = self._known.setdefault(uri, {})
         known[kernel] = change(known.get(kernel, Known()))
 

@@ -1,5 +1,6 @@
 """Baselines and the history over stdio, with the real engine: what later versions of a kernel are held against."""
 
+import asyncio
 import base64
 import os
 import re
@@ -35,6 +36,9 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+PATIENCE_S = 90
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     (tmp_path / "src").mkdir()
@@ -53,16 +57,18 @@ async def save(editor: Editor, uri: str, old: str, new: str) -> str:
 
 
 async def until_measured(editor: Editor, uri: str, count: int) -> None:
-    while len((await editor.history(uri, "saxpy"))["measurements"]) < count:
-        await editor.until_hint(uri, KERNEL_LINE, lambda label: True)
+    async with asyncio.timeout(PATIENCE_S):
+        while len((await editor.history(uri, "saxpy"))["measurements"]) < count:
+            await editor.until_hint(uri, KERNEL_LINE, lambda label: True)
 
 
 async def until_baseline(editor: Editor, uri: str, origin: str | None) -> None:
-    while True:
-        baseline = (await editor.history(uri, "saxpy"))["baseline"]
-        if (None if baseline is None else baseline["origin"]) == origin:
-            return
-        await editor.until_hint(uri, KERNEL_LINE, lambda label: True)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            baseline = (await editor.history(uri, "saxpy"))["baseline"]
+            if (None if baseline is None else baseline["origin"]) == origin:
+                return
+            await editor.until_hint(uri, KERNEL_LINE, lambda label: True)
 
 
 async def test_the_first_verified_version_is_the_baseline_until_one_is_accepted(
