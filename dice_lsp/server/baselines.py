@@ -123,6 +123,10 @@ async def _adopt(
     build = await server.engine.code(snapshot.document, snapshot.path, kernel.id, settings=settings)
     if isinstance(build, str):
         return build
+    known = server.ledger.known(uri, kernel.id).baseline
+    if origin == "first" and known is not None and known.origin == "accepted":
+        # The user has chosen while this was compiled.
+        return None
     baseline = make(kernel, report, build, origin)
     problem = await server.ledger.accept(uri, kernel.id, baseline)
     if problem is not None:

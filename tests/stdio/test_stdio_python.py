@@ -53,6 +53,7 @@ async def test_a_kernel_on_the_line_of_its_quotes_is_found_at_its_column(editor:
     path.write_text(text)
     uri = path.as_uri()
     editor.open(uri, text)
+    await editor.until_hint(uri, 0, lambda label: "regs" in label)
     assert "twice" in (await editor.hover(uri, "twice(float") or "")
     assert await editor.hover(uri, "note =") is None
 
