@@ -6,8 +6,9 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check install --quiet --constraint 
 # PyTorch's own index has the CPU build, a tenth of the CUDA build's size. Where it cannot be reached pip goes on without.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
-# Tests that run at once: each may have a server, a model and a compiler of its own.
-JOBS ?= 3
+# Tests that run at once, 0 for one after the other. Each may have a server, a model, a compiler and an editor of its own,
+# so more than one want four cores or more.
+JOBS ?= 0
 
 .PHONY: demo test lint format pictures clean
 
