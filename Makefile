@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml tests/constraints.txt
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready  ## fill three kernels with the shipped checkpoint and print what each candidate is worth
+demo: $(VENV)/.ready  ## fill four kernels with the shipped checkpoint and print what each candidate is worth
 	$(RUN) -m dice_lsp demo
 
 test: $(VENV)/.ready  ## every test that this machine can run, in both editors too; VS Code is installed into .vscode-test

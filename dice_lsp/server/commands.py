@@ -211,6 +211,8 @@ async def _until_end(job: Job[FillReport], number: int, server: DiceServer) -> F
     except asyncio.CancelledError:
         if job.end is None:
             job.cancel()
+            # The answer goes out before the job has ended; who asks for the status then is told of no fill.
+            server.filling.discard(number)
             raise
         kept = server.results.fill(number)
         report = FillReport(None, kept.report.candidates if kept else (), "cancelled")

@@ -51,15 +51,20 @@ def is_python(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
+@lru_cache(maxsize=8)
 def cuda_strings(text: str) -> tuple[CudaString, ...]:
     """The strings of a Python text that hold kernels, in order. Never raises: text that does not parse has fewer."""
     if KERNEL_WORD not in text:
         return ()
     data = text.encode("utf-8", "replace")
+    word = KERNEL_WORD.encode()
     found: list[CudaString] = []
     waiting = [_parser().parse(data).root_node]
     while waiting:
         node = waiting.pop()
+        if data.find(word, node.start_byte, node.end_byte) < 0:
+            # This runs at every change of the text: what holds no kernel is not looked into.
+            continue
         if node.type == "string":
             string = _read(node, data)
             if string is not None:
