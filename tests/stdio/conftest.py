@@ -7,9 +7,16 @@ import pytest
 from pytest_lsp import LanguageClient, make_test_lsp_client
 
 from tests.stdio.editor import Editor
-from tests.stdio.raw import SERVER
+from tests.stdio.raw import SERVER, RawClient
 
 StartEditor = Callable[..., Awaitable[Editor]]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RawClient]:
+    raw = await RawClient.start()
+    yield raw
+    await raw.close()
 
 
 @pytest.fixture

@@ -131,3 +131,9 @@ class RawClient:
             self.send({"id": message["id"], "result": self.answer(message)})
         else:
             self.notifications.append(message)
+
+
+def fill_of(client: RawClient, uri: str, candidates: int) -> int:
+    """Ask for a fill of the kernel `saxpy`; the number of the request."""
+    arguments = [{"uri": uri, "kernel": "saxpy", "candidates": candidates}]
+    return client.request("workspace/executeCommand", {"command": "dice.fill", "arguments": arguments})

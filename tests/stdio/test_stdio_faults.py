@@ -4,13 +4,12 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.stdio.raw import ROOT, RawClient
+from tests.stdio.raw import ROOT, RawClient, fill_of
 
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 CAPABILITIES = {
@@ -24,22 +23,10 @@ STORM_EDITS = 200
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[RawClient]:
-    raw = await RawClient.start()
-    yield raw
-    await raw.close()
-
-
-@pytest.fixture
 def uri(tmp_path: Any) -> str:
     path = tmp_path / "saxpy.cu"
     path.write_text(SAXPY)
     return path.as_uri()
-
-
-def fill_of(client: RawClient, uri: str, candidates: int) -> int:
-    arguments = [{"uri": uri, "kernel": "saxpy", "candidates": candidates}]
-    return client.request("workspace/executeCommand", {"command": "dice.fill", "arguments": arguments})
 
 
 async def fill(client: RawClient, uri: str, candidates: int = 1) -> Any:

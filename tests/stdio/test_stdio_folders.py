@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,6 @@ def settled(label: str) -> bool:
 @pytest.fixture(params=["neovim", "vscode"])
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[RawClient]:
-    raw = await RawClient.start()
-    yield raw
-    await raw.close()
 
 
 def project(folder: Path, settings: str | None = None, text: str = SAXPY) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 
 import psutil
 import pytest
@@ -18,13 +17,6 @@ SAXPY = """__global__ void saxpy(int n, float a, const float* x, float* y) {
 }
 """
 QUIET = {"checkOnOpen": False, "checkOnSave": False}
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[RawClient]:
-    raw = await RawClient.start()
-    yield raw
-    await raw.close()
 
 
 async def code_of(client: RawClient, method: str, params: object) -> int:

@@ -2,14 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.stdio.raw import ROOT, RawClient
+from tests.stdio.raw import ROOT, RawClient, fill_of
 
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 QUIET = {"checkOnOpen": False}
@@ -23,22 +22,10 @@ STATES = {"off", "loading", "ready", "failed"}
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[RawClient]:
-    raw = await RawClient.start()
-    yield raw
-    await raw.close()
-
-
-@pytest.fixture
 def uri(tmp_path: Path) -> str:
     path = tmp_path / "saxpy.cu"
     path.write_text(SAXPY)
     return path.as_uri()
-
-
-def fill_of(client: RawClient, uri: str, candidates: int) -> int:
-    arguments = [{"uri": uri, "kernel": "saxpy", "candidates": candidates}]
-    return client.request("workspace/executeCommand", {"command": "dice.fill", "arguments": arguments})
 
 
 def told(client: RawClient) -> list[dict[str, Any]]:

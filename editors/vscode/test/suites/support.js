@@ -31,7 +31,8 @@ function uriOf(name) {
 
 async function open(name) {
   const doc = await vscode.workspace.openTextDocument(uriOf(name));
-  const editor = await vscode.window.showTextDocument(doc, { preview: false });
+  // VS Code refuses while another editor is being closed or shown, such as a diff of the test before.
+  const editor = await until(`${name} is shown`, () => vscode.window.showTextDocument(doc, { preview: false }), 30);
   return { doc, editor };
 }
 
