@@ -285,6 +285,8 @@ class Verified:
     """What it was compared with, in words: `saxpy_cpu`, `torch: a * x + y`, `accepted kernel`."""
     checks: tuple[str, ...]
     """Names of the checks this verdict has had, e.g. `poison`, `bounds`, `block_order`."""
+    notes: tuple[str, ...] = ()
+    """What a user should know although every check passed: `assumes pointers aligned to 16 bytes`, `uses printf`."""
 
 
 @frozen
@@ -352,6 +354,10 @@ class Timing:
     roof_fraction: float | None = None
     hot_median_us: float | None = None
     """The same with its data in the cache, when `cold` and the kernel may be run again and again on one set."""
+    method: str = "graph"
+    """How it was timed: `graph` (launches back to back in a CUDA graph), `events` (one launch at a time) or `cupti`."""
+    notes: tuple[str, ...] = ()
+    """What qualifies the figure: `2 samples left out while the GPU slowed itself down`."""
 
 
 @frozen
@@ -420,6 +426,34 @@ class Evidence:
     toolkit: str
     when: str
     """ISO 8601, UTC."""
+    isolation: str = ""
+    """How the process that ran the kernel was confined: `landlock, seccomp, limits`. Not part of the key."""
+
+
+@frozen
+class Finding:
+    """One complaint of a sanitizer's tool about a kernel."""
+
+    tool: str
+    """`memcheck`, `racecheck`, `initcheck` or `synccheck`."""
+    hazard: str
+    """As in `Unsafe`."""
+    text: str
+    """One sentence for a person."""
+    line: int | None
+    """Zero-based line of the document, where the tool told it."""
+    case: str
+
+
+@frozen
+class Sanitized:
+    """What `compute-sanitizer` said about a kernel's small cases, in the background. It can only downgrade a verdict."""
+
+    tools: tuple[str, ...]
+    """Those that ran to their end."""
+    findings: tuple[Finding, ...] = ()
+    reason: str = ""
+    """Why a tool did not run, in one sentence; empty when all did."""
 
 
 @frozen
@@ -578,6 +612,8 @@ class KernelReport:
     comparison: Comparison
     evidence: Evidence
     baseline: Baseline | None = None
+    sanitized: Sanitized | None = None
+    """None until the background check of a verified kernel on a GPU has ended."""
 
 
 @frozen
