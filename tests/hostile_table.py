@@ -1,21 +1,54 @@
-"""Judges every kernel of `tests/hostile` and `tests/honest` on the host and prints what came out.
+"""Judges every kernel of `tests/hostile` and `tests/honest` and prints what came out.
 
-`python -m tests.hostile_table [NAME...]` prints the table; exit code 1 when a verdict is not the expected one. A hostile
-file says in its first line what it must be refused with, `// expect: unsafe race | wrong`; an honest one must be verified.
+`python -m tests.hostile_table [--backend host|auto|pycuda|cuda-core] [--json FILE] [NAME...]` prints a line per file and
+the confusion table; exit code 1 when a verdict is not the expected one. On a GPU the kernels go through the worker as a
+user's do, and are timed where the trick only shows then. An honest file must be verified; a hostile one says in the
+comments it begins with what it must be refused with:
+
+    // expect: unsafe race | wrong       how the verdict begins, any one of them
+    // on a GPU: unsafe non_deterministic the same where a GPU answers otherwise
+    // host cannot: REASON               the host cannot see it: there, and only there, nothing is refused
+    // GPU cannot: REASON                the same of a GPU
+    // timed: REASON                     on a GPU it is timed too, and what the timing says counts
+    // kind: WORDS                       the trick, for the table
+    // check: NAME                       the check that alone finds it: without that check the host does not refuse it
 """
 
+import argparse
+import json
 import re
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 import attrs
 from attrs import frozen
 
-from dice_lsp.records import Build, Compiled, JudgeJob, Unsafe, Unverified, Verdict, Verified, Wrong, kind_of
+from dice_lsp import process
+from dice_lsp.records import (
+    Build,
+    Compiled,
+    Judged,
+    JudgeJob,
+    NotTimed,
+    TimingResult,
+    Unsafe,
+    Unverified,
+    Verdict,
+    Verified,
+    Wrong,
+    from_wire,
+    kind_of,
+    to_wire,
+)
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
+from dice_lsp.worker.__main__ import Worker
 from dice_lsp.worker.compile import CompileJob, Compiler, build_keys
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import Source
@@ -24,6 +57,59 @@ from dice_lsp.worker.verify import verify
 HERE = Path(__file__).parent
 HOSTILE = tuple(sorted((HERE / "hostile").glob("*.cu")))
 HONEST = tuple(sorted((HERE / "honest").glob("*.cu")))
+NOT_SEEN = ("verified", "unverified")
+"""What a back end says of a trick that it cannot see: it does not refuse, and it does not refuse for another reason."""
+_LABEL = re.compile(r"// (expect|on a GPU|host cannot|GPU cannot|timed|kind|check): (.+)")
+
+
+@frozen
+class Expectation:
+    """What the comments at the beginning of a file say."""
+
+    words: tuple[str, ...]
+    on_gpu: tuple[str, ...]
+    host_cannot: str
+    gpu_cannot: str
+    timed: bool
+    trick: str
+    check: str
+
+    def on(self, backend: str) -> tuple[str, ...]:
+        """How the verdict begins on a back end, any one of them."""
+        if backend == "host":
+            return NOT_SEEN if self.host_cannot else self.words
+        return NOT_SEEN if self.gpu_cannot else self.on_gpu
+
+    @property
+    def kind(self) -> str:
+        """Class, hazard and mechanism: files of one kind are variations of each other."""
+        return f"{self.words[0]}: {self.trick}"
+
+
+def expectations(path: Path) -> Expectation:
+    said: dict[str, str] = {}
+    if path.parent.name == "honest":
+        return Expectation(("verified",), ("verified",), "", "", False, "", "")
+    for line in path.read_text().splitlines():
+        if not line.startswith("//"):
+            break
+        if (match := _LABEL.fullmatch(line)) is not None:
+            said[match[1]] = match[2].strip()
+    assert "expect" in said, f"{path} does not say what is expected"
+    words = _alternatives(said["expect"])
+    return Expectation(
+        words,
+        _alternatives(said["on a GPU"]) if "on a GPU" in said else words,
+        said.get("host cannot", ""),
+        said.get("GPU cannot", ""),
+        "timed" in said,
+        said.get("kind", path.stem.replace("_", " ")),
+        said.get("check", ""),
+    )
+
+
+def _alternatives(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split("|"))
 
 
 @frozen
@@ -31,29 +117,37 @@ class Row:
     """One judged file."""
 
     path: Path
-    expected: tuple[str, ...]
+    backend: str
+    """`host`, or the library that ran it on a GPU."""
+    expectation: Expectation
     verdict: Verdict | None
     build: Build
     words: str
-    """The verdict in one line."""
+    """The verdict in one line; what the timing says when it takes back what the verdict grants."""
     compile_s: float
     verify_s: float
 
     @property
     def fine(self) -> bool:
-        return any(self.words.startswith(expected) for expected in self.expected)
+        return any(self.words.startswith(expected) for expected in self.expectation.on(self.backend))
+
+    @property
+    def given(self) -> str:
+        """The kind of the verdict: `wrong`, `unsafe race`, `verified`."""
+        found = re.match(r"(?:unsafe|cheating) \w+|[\w ]+?(?=:|$)|\w+", self.words)
+        return found[0] if found else self.words
+
+    @property
+    def unseen(self) -> str:
+        """Why this back end cannot see it; empty where it can."""
+        return self.expectation.host_cannot if self.backend == "host" else self.expectation.gpu_cannot
+
+    @property
+    def refused(self) -> bool:
+        return not self.words.startswith("verified")
 
 
-def expectations(path: Path) -> tuple[str, ...]:
-    """What the verdict's line must begin with, any one of them."""
-    if path.parent.name == "honest":
-        return ("verified",)
-    match = re.match(r"// expect: (.*)", path.read_text())
-    assert match is not None, f"{path} does not say what is expected"
-    return tuple(part.strip() for part in match[1].split("|"))
-
-
-def in_words(verdict: Verdict) -> str:
+def in_words(verdict: Verdict, timing: TimingResult | None = None) -> str:
     """`unsafe race: y[0] depends ... (n=33)`."""
     kind = kind_of(type(verdict))
     match verdict:
@@ -62,15 +156,35 @@ def in_words(verdict: Verdict) -> str:
         case Wrong(buffer, index, got, expected, case, wrong, total):
             return f"{kind}: {buffer}[{index}] is {got}, expected {expected}; {wrong} of {total} ({case})"
         case Verified(cases, max_error, _, reference, checks):
-            return f"{kind}: {cases} cases, error {max_error:.2g} of the tolerance, {reference}; {', '.join(checks)}"
+            if isinstance(timing, NotTimed):
+                return f"not timed: {timing.reason}"
+            notes = f" [{'; '.join(verdict.notes)}]" if verdict.notes else ""
+            return f"{kind}: {cases} cases, error {max_error:.2g} of the tolerance, {reference}; {', '.join(checks)}{notes}"
         case Unverified(reason, checks):
             return f"{kind} {reason}" + (f" [{', '.join(checks)}]" if checks else "")
     return f"{kind} {verdict.trick}: {verdict.where}"
 
 
-def judge(path: Path, compiler: Compiler, host: HostBackend, *, baseline: str | None = None) -> Row:
-    """The last kernel of a file through the real pieces: parse, launch spec, compile, verify."""
+class Judge(Protocol):
+    """Judges files on one back end."""
+
+    backend: str
+    device: str
+
+    def __call__(self, path: Path) -> Row: ...
+
+
+def judge(
+    path: Path,
+    compiler: Compiler,
+    host: HostBackend,
+    *,
+    baseline: str | None = None,
+    without: Collection[str] = (),
+) -> Row:
+    """The last kernel of a file through the real pieces on the host: parse, launch spec, compile, verify."""
     text = path.read_text()
+    expected = expectations(path)
     model = parse(text)
     kernel = model.kernels[-1]
     spec = launch_spec(text, kernel, model)
@@ -79,7 +193,8 @@ def judge(path: Path, compiler: Compiler, host: HostBackend, *, baseline: str | 
     build = compiler.compile(job)[build_keys((kernel,))[0]]
     compiled = time.monotonic()
     if not isinstance(build, Compiled):
-        return Row(path, expectations(path), None, build, f"{kind_of(type(build))}: {build}", compiled - started, 0.0)
+        words = f"{kind_of(type(build))}: {build}"
+        return Row(path, "host", expected, None, build, words, compiled - started, 0.0)
     source = Source(compiler.program(job).device_text, str(path), kernel, spec.template, build)
     judged = JudgeJob(text, str(path), kernel, spec)
     baseline_source = None
@@ -90,38 +205,146 @@ def judge(path: Path, compiler: Compiler, host: HostBackend, *, baseline: str | 
         assert isinstance(old_build, Compiled), old_build
         baseline_source = Source(compiler.program(old).device_text, str(path), accepted, spec.template, old_build)
         judged = attrs.evolve(judged, baseline_text=baseline, baseline_kernel=accepted)
-    verdict = verify(judged, source, host, host, baseline_source=baseline_source)
+    more: Mapping[str, Any] = {"without": frozenset(without)} if without else {}
+    verdict = verify(judged, source, host, host, baseline_source=baseline_source, **more)
     done = time.monotonic()
-    return Row(path, expectations(path), verdict, build, in_words(verdict), compiled - started, done - compiled)
+    return Row(path, "host", expected, verdict, build, in_words(verdict), compiled - started, done - compiled)
 
 
-def main(names: list[str]) -> int:
-    chosen = [p for p in (*HOSTILE, *HONEST) if not names or any(name in p.stem for name in names)]
-    rows = []
+class HostJudge:
+    backend, device = "host", "host"
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._compiler, self._host = Compiler(cache_dir=cache_dir), HostBackend()
+
+    def __call__(self, path: Path) -> Row:
+        return judge(path, self._compiler, self._host)
+
+    def close(self) -> None:
+        self._host.close()
+        self._compiler.close()
+
+
+class WorkerJudge:
+    """A worker with a GPU, asked as its parent asks it."""
+
+    def __init__(self, backend: str) -> None:
+        self._worker = Worker()
+        self._settings = {"backend": backend}
+        here = self._worker.hello({"settings": self._settings}, self._call())
+        self.backend, self.device = str(here["backend"]), str(here["device"])
+        if self.backend == "host":
+            self._worker.close()
+            raise SystemExit(f"no GPU to judge on: {here['no_device'] or 'none was found'}")
+
+    def __call__(self, path: Path) -> Row:
+        text = path.read_text()
+        expected = expectations(path)
+        model = parse(text)
+        kernel = model.kernels[-1]
+        job = JudgeJob(text, str(path), kernel, launch_spec(text, kernel, model), benchmark=expected.timed)
+        started = time.monotonic()
+        answer = self._worker.judge({"settings": self._settings, "job": to_wire(job)}, self._call())
+        judged = from_wire(answer, Judged)
+        took_s = time.monotonic() - started
+        timing = judged.timing if expected.timed else None
+        words = in_words(judged.verdict, timing)
+        return Row(path, self.backend, expected, judged.verdict, judged.build, words, 0.0, took_s)
+
+    def close(self) -> None:
+        self._worker.close()
+
+    @staticmethod
+    def _call() -> process.Job:
+        return process.Job(1, lambda message: None)
+
+
+@contextmanager
+def opened(backend: str) -> Iterator[Judge]:
+    """A judge on `host`, or on a GPU through `auto`, `pycuda` or `cuda-core`. Raises `SystemExit` where there is no GPU."""
     with tempfile.TemporaryDirectory() as cache:
-        compiler, host = Compiler(cache_dir=Path(cache)), HostBackend()
+        judge_on = HostJudge(Path(cache)) if backend == "host" else WorkerJudge(backend)
         try:
-            for path in chosen:
-                row = judge(path, compiler, host)
-                rows.append(row)
-                mark = "ok " if row.fine else "BAD"
-                print(
-                    f"{mark} {path.parent.name:7} {path.stem:30} {row.compile_s:5.2f} {row.verify_s:5.2f} s  {row.words}"
-                )
+            yield judge_on
         finally:
-            host.close()
-            compiler.close()
-    refused = {kind: 0 for kind in ("honest", "hostile")}
-    passed = dict(refused)
-    for row in rows:
-        (passed if isinstance(row.verdict, Verified) else refused)[row.path.parent.name] += 1
-    print(f"\n{'':10}{'verified':>10}{'refused':>10}")
-    for kind in ("honest", "hostile"):
-        print(f"{kind:10}{passed[kind]:>10}{refused[kind]:>10}")
+            judge_on.close()
+
+
+def kinds(paths: Sequence[Path]) -> set[str]:
+    """Class, hazard and mechanism of the hostile ones among these files."""
+    return {expectations(path).kind for path in paths if path.parent.name == "hostile"}
+
+
+def confusion(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The first line names the columns: expected, then one for each kind of verdict that was given. The rest counts."""
+    cells = Counter((_expected(row), row.given) for row in rows)
+    given = sorted({column for _, column in cells}, key=lambda column: (column != "verified", column))
+    expected = sorted({line for line, _ in cells}, key=lambda line: (line != "verified", line))
+    table = [("expected", *given)]
+    for line in expected:
+        table.append((line, *(str(cells[line, column] or "") for column in given)))
+    return table
+
+
+def _expected(row: Row) -> str:
+    if row.unseen:
+        return "(cannot be seen here)"
+    return " | ".join(row.expectation.on(row.backend))
+
+
+def totals(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Verified, refused and unseen, of the honest and of the hostile files."""
+    table = [("", "verified", "refused", "cannot be seen here", "seconds")]
+    for folder in ("honest", "hostile"):
+        mine = [row for row in rows if row.path.parent.name == folder]
+        seen = [row for row in mine if not row.unseen]
+        table.append((
+            folder, str(sum(not row.refused for row in seen)), str(sum(row.refused for row in seen)),
+            str(len(mine) - len(seen)), f"{sum(row.compile_s + row.verify_s for row in mine):.1f}",
+        ))  # fmt: skip
+    return table
+
+
+def columns(table: Sequence[tuple[str, ...]]) -> str:
+    """A table as text, the first column to the left and the others to the right."""
+    widths = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in table
+    )
+
+
+def as_json(row: Row) -> dict[str, object]:
+    return {
+        "file": f"{row.path.parent.name}/{row.path.name}", "backend": row.backend, "kind": row.expectation.kind,
+        "expected": row.expectation.on(row.backend), "given": row.given, "words": row.words, "fine": row.fine,
+        "unseen": row.unseen, "seconds": round(row.compile_s + row.verify_s, 3),
+    }  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--backend", default="host", choices=("host", "auto", "pycuda", "cuda-core"))
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="files whose names hold one of these words; else all")
+    options = parser.parse_args(arguments)
+    chosen = [p for p in (*HOSTILE, *HONEST) if not options.names or any(name in p.stem for name in options.names)]
+    rows = []
+    with opened(options.backend) as judge_on:
+        print(f"on {judge_on.device}, {judge_on.backend}")
+        for path in chosen:
+            row = judge_on(path)
+            rows.append(row)
+            mark, seconds = "ok " if row.fine else "BAD", row.compile_s + row.verify_s
+            print(f"{mark} {path.parent.name:7} {path.stem:40} {seconds:6.2f} s  {row.words}", flush=True)
+            if options.json is not None:
+                # Written as it grows: what was judged stays even if the run is ended.
+                options.json.write_text(json.dumps([as_json(r) for r in rows], indent=1))
+    print(f"\n{columns(confusion(rows))}\n\n{columns(totals(rows))}\n")
     bad = [row for row in rows if not row.fine]
-    print(f"{len(bad)} of {len(rows)} verdicts are not the expected ones")
+    print(f"{len(kinds(chosen))} kinds of trick; {len(bad)} of {len(rows)} verdicts are not the expected ones")
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
