@@ -45,6 +45,8 @@ SETUP_ALLOWANCE_S = 30.0
 TIMING_DEADLINE_S = 120.0
 KILLS_BEFORE_QUARANTINE = 2
 SPARE_OUTPUT_BYTES = 256 << 20
+RUNNER_LIMITS = Limits(file_bytes=1 << 20, open_files=1024)
+"""A context maps far more than it uses, so its address space has no limit; nothing it writes is a file."""
 L2_FACTOR = 5
 """Rotated buffers together are at least this many times the L2, so that each launch finds it cold."""
 _ALIGNMENT = 64
@@ -280,6 +282,11 @@ class GpuBackend:
         return self.info.arch
 
     @property
+    def isolation(self) -> str:
+        """How the runner is confined: `landlock, seccomp, limits`."""
+        return "" if self.info is None else str(self.info.attributes.get("isolation", ""))
+
+    @property
     def runner_pid(self) -> int | None:
         """The process that owns the context now."""
         return self._child.pid if self._child is not None and self._child.alive else None
@@ -296,7 +303,7 @@ class GpuBackend:
         return SyncFramedChild(
             module_command("dice_lsp.worker.gpu_runner", self.kind, str(self.device_index), str(self._arena.fd)),
             name=f"GPU runner ({self.kind})",
-            limits=Limits(),
+            limits=RUNNER_LIMITS,
             env=self._env,
             pass_fds=(self._arena.fd,),
         )

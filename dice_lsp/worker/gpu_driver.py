@@ -289,4 +289,6 @@ def _code_in(message: str) -> int | None:
     return None
 
 
+MODULES = {"pycuda": "pycuda.driver", "cuda-core": "cuda.core"}
+"""What a driver imports."""
 DRIVERS: dict[str, Callable[[], Driver]] = {"pycuda": PycudaDriver, "cuda-core": CoreDriver}

@@ -10,9 +10,12 @@ CUDA context does not recover from such an error.
 """
 
 import base64
+import ctypes
+import importlib
 import logging
 import math
 import mmap
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,10 +27,12 @@ from attrs import frozen
 from cuda.bindings import driver as cu
 
 from dice_lsp import process
+from dice_lsp.worker.confine import SWITCH, Confinement, runner_policy
 from dice_lsp.worker.gpu_driver import (
     DRIVERS,
     FAULTS,
     INVALID_VALUE,
+    MODULES,
     OUT_OF_MEMORY,
     STICKY,
     UNLOADABLE,
@@ -75,9 +80,10 @@ class BufferOrder:
 class Runner:
     """The context and everything in it."""
 
-    def __init__(self, kind: str, index: int, arena_fd: int) -> None:
+    def __init__(self, kind: str, index: int, arena_fd: int, isolation: str) -> None:
         ask(cu.cuInit, 0)
         self.kind = kind
+        self.isolation = isolation
         self.index = index
         self.device = ask(cu.cuDeviceGet, index)
         self.driver = DRIVERS[kind]()
@@ -117,6 +123,7 @@ class Runner:
             "guard_pages": bool(self.attribute("VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED")),
             "library": _version_of("pycuda" if self.kind == "pycuda" else "cuda-core"),
             "bindings": _version_of("cuda-bindings"),
+            "isolation": self.isolation,
         }
 
     def _open(self) -> None:
@@ -392,11 +399,35 @@ def _version_of(package: str) -> str:
         return "unknown"
 
 
+def confined(kind: str) -> str:
+    """Confine this process for good, before the driver starts its threads and before any device code is loaded.
+
+    Returns what holds, for the evidence. The libraries are loaded first, so that wherever they lie is known.
+    """
+    for name in (MODULES[kind], "pynvml"):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            log.info("%s: %s", name, error)
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        log.info("%s", error)
+    if os.environ.get(SWITCH) == "off":
+        return f"limits ({SWITCH}=off)"
+    with Confinement(runner_policy()) as confinement:
+        try:
+            confinement.enter()
+        except OSError as error:
+            return f"limits (the kernel refused: {error.strerror})"
+        return confinement.words
+
+
 def main() -> int:
     kind, index, arena_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        runner = Runner(kind, index, arena_fd)
+        runner = Runner(kind, index, arena_fd, confined(kind))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
 
