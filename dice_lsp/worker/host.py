@@ -28,6 +28,7 @@ from attrs import frozen
 
 from dice_lsp import process
 from dice_lsp.records import CompileFailed, CompileMessage
+from dice_lsp.worker.host_symbols import variables_of
 from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text, standard_flag
 from dice_lsp.worker.launch import (
     Array,
@@ -65,12 +66,16 @@ _FUNCTION_STACK_BYTES = 64 << 20
 _START_ALLOWANCE_S = 3.0
 """How much longer than the launches' deadlines the child may take before it is killed from outside."""
 
+_DEVICE_SECTION = "dice_device"
+"""Where `emulation.h` puts variables marked `__device__` and `__managed__`."""
+
 _ORDERS = {BlockOrder.ASCENDING: 0, BlockOrder.DESCENDING: 1, BlockOrder.RANDOM: 2}
 _GUARDS = {Guard.RIGHT: 0, Guard.LEFT: 1}
-_HEADER = struct.Struct("<II")
+_HEADER = struct.Struct("<4I")
+_VARIABLE = struct.Struct("<2Q")
 _LAUNCH = struct.Struct("<3I3I4I2Q")
 _ARGUMENT = struct.Struct("<2Q4I")
-_JOB_MAGIC = 0x31454344
+_JOB_MAGIC = 0x32454344
 
 _WATCHED = {
     "part": "races were watched for in the first blocks only",
@@ -352,6 +357,7 @@ class HostKernel:
         self._vectors = vectors
         self._shared_arrays = shared_arrays
         self._notes = notes
+        self._variables = variables_of(shared.read_bytes(), _DEVICE_SECTION) if source.function is None else ()
         kinds = {
             parameter.name: source.template.get(parameter.element, parameter.element)
             for parameter in source.kernel.parameters
@@ -414,8 +420,11 @@ class HostKernel:
 
     def _layout(self, launches: Sequence[Launch]) -> tuple[bytes, list[list[int]], int]:
         count = sum(len(launch.arguments) for launch in launches)
-        at = _HEADER.size + _LAUNCH.size * len(launches) + _ARGUMENT.size * count
-        head, tail, offsets = [_HEADER.pack(_JOB_MAGIC, len(launches))], [], []
+        head = [_HEADER.pack(_JOB_MAGIC, len(launches), len(self._variables), 0)]
+        head += [_VARIABLE.pack(variable.address, variable.size_bytes) for variable in self._variables]
+        at = sum(map(len, head)) + _LAUNCH.size * len(launches) + _ARGUMENT.size * count
+        tail: list[bytes] = []
+        offsets: list[list[int]] = []
         for launch in launches:
             smem_bytes = launch.smem_bytes * (2 if self._source.fp64 else 1)
             head.append(
@@ -466,7 +475,9 @@ class HostKernel:
                         first = argument.initial
                         outputs[argument.name] = np.frombuffer(job, first.dtype, first.size, offset).copy()
                 seen = _WATCHED.get(rest[1])
-                results.append(Ran(outputs, int(rest[0]) / 1e6, (*notes, seen) if seen else notes))
+                results.append(
+                    Ran(outputs, int(rest[0]) / 1e6, (*notes, seen) if seen else notes, self._changed(rest[2]))
+                )
             elif len(results) < len(launches):
                 results.append(self._fault(word, rest, launches[len(results)]))
                 return results
@@ -478,6 +489,13 @@ class HostKernel:
                 how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
                 results.append(Faulted("fault", f"the process ended before the kernel did ({how})"))
         return results
+
+    def _changed(self, numbers: str) -> tuple[str, ...]:
+        """The names of the device variables that the runner tells by their numbers."""
+        changed = [int(number) for number in numbers.split(",") if number]
+        return tuple(
+            dict.fromkeys(self._variables[number].name if number >= 0 else "a device variable" for number in changed)
+        )
 
     def _fault(self, word: str, rest: list[str], launch: Launch) -> RunResult:
         """The result that an answer of the runner means; its fields are listed in `runner.cpp`."""

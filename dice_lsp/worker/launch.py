@@ -78,6 +78,8 @@ class Ran:
     elapsed_ms: float
     notes: tuple[str, ...] = ()
     """Things worth telling that are no fault, e.g. `uses printf`."""
+    changed_state: tuple[str, ...] = ()
+    """Device variables that hold something else after the launch than before it."""
 
 
 @frozen

@@ -237,6 +237,35 @@ def test_device_and_constant_variables_start_afresh_in_every_launch(backend: Hos
         assert np.isclose(out["y"][0], expected[0][0])
 
 
+STATE = """
+namespace cache { __device__ float kept[4]; }
+__device__ unsigned counter;
+__device__ int untouched = 7;
+struct Slots { static __device__ int slot; };
+__device__ int Slots::slot;
+__global__ void k(const float* x, float* y, int n, int mode) {
+    if (mode == 1) cache::kept[2] = x[0];
+    if (mode == 2) { unsigned old = atomicInc(&counter, 31); y[threadIdx.x] = old + untouched; }
+    if (mode == 3) atomicAdd(&counter, 1u);
+    if (mode == 4) cache::kept[1] = 1.0f, Slots::slot = 2;
+    if (mode == 5) cache::kept[1] = 0.0f;
+    if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "mode, changed", [(0, ()), (1, ("kept",)), (2, ()), (3, ("counter",)), (4, ("kept", "slot")), (5, ())]
+)
+def test_device_variables_that_a_launch_changes_are_named(
+    backend: HostBackend, mode: int, changed: tuple[str, ...]
+) -> None:
+    one = launch(1, 32, dict(x=floats(32), y=poisoned(32), n=np.int32(32), mode=np.int32(mode)), ["y"])
+    result = run(backend, STATE, one)
+    assert isinstance(result, Ran), result
+    assert tuple(sorted(result.changed_state)) == changed
+
+
 def test_warp_functions(backend: HostBackend) -> None:
     v = np.random.default_rng(5).integers(0, 500, 32).astype(np.int32)
     lane = np.arange(32)

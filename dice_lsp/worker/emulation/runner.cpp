@@ -3,8 +3,9 @@
 //
 //   runner SHARED_OBJECT JOB_FD STACK_BYTES
 //
-// The job is a file that both sides map: a header, launch records, argument records, then the buffers' bytes, which are
-// updated in place. The answer is one line per launch (fields between tabs); the first line that is not `ran` is the last.
+// The job is a file that both sides map: a header, records of device variables, launches and arguments, then the buffers'
+// bytes, which are updated in place. The answer is one line per launch (fields between tabs); the first line that is not
+// `ran` is the last.
 //
 // The kernel's text is not trusted. A system-call filter is put on before the shared object is loaded (its initialisers
 // could run code), and a much narrower one before its entry is called.
@@ -42,7 +43,12 @@
 namespace {
 
 struct JobHeader {
-    uint32_t magic, launches;
+    uint32_t magic, launches, variables, unused;
+};
+
+// A device variable: where it lies from the shared object's start, and its size.
+struct JobVariable {
+    uint64_t offset, size;
 };
 
 struct JobLaunch {
@@ -56,7 +62,7 @@ struct JobArgument {
     uint32_t kind, writable, itemsize, align;
 };
 
-constexpr uint32_t job_magic = 0x31454344;
+constexpr uint32_t job_magic = 0x32454344;
 enum { order_ascending, order_descending, order_random };
 enum { guard_right, guard_left };
 
@@ -909,6 +915,24 @@ void die(const char* why) {
     _exit(0);
 }
 
+JobVariable* variables = nullptr;
+uint32_t variable_count = 0;
+
+// The numbers of the device variables that hold something else than before the launch, or -1 when none of them tells it.
+void say_changed(const char* before) {
+    const char *begin = module_info->device_begin, *end = module_info->device_end;
+    if (begin == end || memcmp(begin, before, static_cast<size_t>(end - begin)) == 0) return;
+    bool named = false;
+    for (uint32_t i = 0; i < variable_count; ++i) {
+        const char* at = reinterpret_cast<const char*>(module_base + variables[i].offset);
+        if (at < begin || at >= end || variables[i].size > static_cast<size_t>(end - at)) continue;
+        if (memcmp(at, before + (at - begin), variables[i].size) == 0) continue;
+        say("%s%u", named ? "," : "", i);
+        named = true;
+    }
+    if (!named) say("-1");
+}
+
 void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_fd, size_t job_bytes, const char* device_copy) {
     static dice_emu_arg values[max_arguments];
     static unsigned char scalars[max_arguments][256] __attribute__((aligned(16)));
@@ -1025,7 +1049,9 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
     buffer_count = 0;
     munmap(dynamic_shared.base, dynamic_shared.total);
     dynamic_shared.base = nullptr;
-    say("ran\t%llu\t%s\n", static_cast<unsigned long long>(elapsed), watched);
+    say("ran\t%llu\t%s\t", static_cast<unsigned long long>(elapsed), watched);
+    say_changed(device_copy);
+    say("\n");
 }
 
 }  // namespace
@@ -1201,11 +1227,17 @@ int main(int count, char** words) {
     if (head.magic != job_magic) die("the job is of another version");
     // Records are copied out, so that a kernel that writes anywhere cannot change the launches that follow it by chance.
     size_t launch_bytes = head.launches * sizeof(JobLaunch), argument_count = 0;
+    const char* record = mapped + sizeof head;
+    variable_count = head.variables;
+    variables = static_cast<JobVariable*>(malloc(variable_count * sizeof(JobVariable) + 1));
+    memcpy(variables, record, variable_count * sizeof(JobVariable));
+    record += variable_count * sizeof(JobVariable);
     JobLaunch* launches = static_cast<JobLaunch*>(malloc(launch_bytes));
-    memcpy(launches, mapped + sizeof head, launch_bytes);
+    memcpy(launches, record, launch_bytes);
+    record += launch_bytes;
     for (uint32_t i = 0; i < head.launches; ++i) argument_count += launches[i].arguments;
     JobArgument* arguments = static_cast<JobArgument*>(malloc(argument_count * sizeof(JobArgument) + 1));
-    memcpy(arguments, mapped + sizeof head + launch_bytes, argument_count * sizeof(JobArgument));
+    memcpy(arguments, record, argument_count * sizeof(JobArgument));
     munmap(mapped, job_bytes);
 
     install_handlers();
