@@ -68,6 +68,10 @@ class Launch:
     guard: Guard = Guard.RIGHT
     seed: int = 0
     deadline_s: float = 10.0
+    extra_smem_bytes: int = 0
+    """Dynamic shared memory that the kernel does not know of, so that fewer blocks are resident; GPU only."""
+    shift_bytes: int = 0
+    """Every buffer begins this many bytes past where a vector may be read from, see `BufferArgument.itemsize`."""
 
 
 @frozen(eq=False)
