@@ -61,6 +61,9 @@ class Settings:
     )
     verify: bool = _field(True, "Run kernels to compare them with their reference")
     benchmark: bool = _field(True, "Time kernels on the GPU")
+    sanitize: bool = _field(
+        True, "In idle time run compute-sanitizer on kernels that were verified on a GPU, where it is installed"
+    )
     code_lens: bool = _field(True, "Show code lenses on kernels")
     inlay_hints: bool = _field(True, "Show hints at the end of a kernel's first line")
     compile_deadline_s: float = _field(60.0, "Longest compile, in seconds")

@@ -19,8 +19,8 @@ from dice_lsp.config import Settings, resolve
 FOLDER = ".dice"
 SETTINGS_FILE = "settings.toml"
 SETTINGS = frozenset({
-    "check_on_save", "check_on_open", "check_budget_s", "verify", "benchmark", "code_lens", "inlay_hints", "history",
-    "auto_baseline", "regression_percent",
+    "check_on_save", "check_on_open", "check_budget_s", "verify", "benchmark", "sanitize", "code_lens", "inlay_hints",
+    "history", "auto_baseline", "regression_percent",
 })  # fmt: skip
 """The names that a workspace's file may set."""
 MAX_SETTINGS_BYTES = 1 << 16

@@ -1,0 +1,123 @@
+"""The program that `compute-sanitizer` looks at: loads device code, launches it on the cases of a plan, and ends.
+
+    python -I -S sanitized_run.py FOLDER TOOL
+
+It stands alone and needs nothing but the standard library and the driver: the tool starts it once per check, so every
+import would be paid for each time. FOLDER holds `plan.json` as `worker.sanitizer` writes it, the device code and the
+inputs. A buffer without inputs is allocated and not touched, so that `initcheck` sees whoever reads it unwritten.
+
+Exit codes: 0 when every launch ended or failed under the tool's eyes, `UNUSABLE` when it never came to a launch; then
+one line on stderr says why.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import sys
+from typing import Any
+
+UNUSABLE = 73
+MAX_DYNAMIC_SMEM_BYTES_ATTRIBUTE = 8
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of cuda.h."""
+STATIC_SMEM_LIMIT_BYTES = 48 << 10
+PR_SET_PDEATHSIG = 1
+
+
+class Unusable(Exception):
+    """There is no launch to look at; the message is one phrase."""
+
+
+class Driver:
+    """The few calls of libcuda that a launch needs."""
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise Unusable(f"no NVIDIA driver: {error}") from error
+
+    def ask(self, name: str, *arguments: Any) -> None:
+        """Call a driver function; raises `Unusable` with the driver's own word for the error."""
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            raise Unusable(f"{name} answered {self._word(code)}")
+
+    def refused(self, name: str, *arguments: Any) -> bool:
+        """Whether a call failed. The tool that watches has seen why."""
+        return bool(getattr(self._library, name)(*arguments) != 0)
+
+    def _word(self, code: int) -> str:
+        word = ctypes.c_char_p()
+        known = self._library.cuGetErrorName(code, ctypes.byref(word)) == 0 and word.value is not None
+        return word.value.decode() if known and word.value is not None else f"error {code}"
+
+
+def run(folder: str, tool: str) -> None:
+    """Launch every case of the plan once, each with buffers of its own."""
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+        plan = json.load(file)
+    with open(os.path.join(folder, "code.cubin"), "rb") as file:
+        code = file.read()
+    with open(os.path.join(folder, "inputs.bin"), "rb") as file:
+        inputs = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(inputs))
+    driver = Driver()
+    driver.ask("cuInit", 0)
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    driver.ask("cuDeviceGet", ctypes.byref(device), int(plan["device"]))
+    driver.ask("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    driver.ask("cuCtxSetCurrent", context)
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    driver.ask("cuModuleLoadData", ctypes.byref(module), code)
+    driver.ask("cuModuleGetFunction", ctypes.byref(function), module, plan["symbol"].encode())
+    for launch in plan["launches"]:
+        if tool in launch["tools"] and not _launched(driver, function, launch, base):
+            # What follows in a context that is lost would only repeat the complaint.
+            return
+
+
+def _launched(driver: Driver, function: ctypes.c_void_p, launch: dict[str, Any], base: int) -> bool:
+    smem_bytes = int(launch["smem_bytes"])
+    if smem_bytes > STATIC_SMEM_LIMIT_BYTES:
+        driver.ask("cuFuncSetAttribute", function, MAX_DYNAMIC_SMEM_BYTES_ATTRIBUTE, smem_bytes)
+    buffers: list[ctypes.c_uint64] = []
+    values: list[Any] = []
+    for argument in launch["arguments"]:
+        if "data" in argument:
+            values.append(ctypes.create_string_buffer(bytes.fromhex(argument["data"])))
+            continue
+        address = ctypes.c_uint64()
+        driver.ask("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(argument["nbytes"]))
+        if argument["offset"] is not None:
+            source = ctypes.c_void_p(base + argument["offset"])
+            driver.ask("cuMemcpyHtoD_v2", address, source, ctypes.c_size_t(argument["nbytes"]))
+        buffers.append(address)
+        values.append(address)
+    pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+    driver.ask("cuCtxSynchronize")
+    failed = driver.refused(
+        "cuLaunchKernel", function, *launch["grid"], *launch["block"], smem_bytes, None, pointers, None
+    )
+    failed = driver.refused("cuCtxSynchronize") or failed
+    if failed:
+        return False
+    for address in buffers:
+        driver.ask("cuMemFree_v2", address)
+    return True
+
+
+def main() -> int:
+    # The tool stands between us and whoever gave it a deadline: when it is killed, this process must not stay on the card.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        run(sys.argv[1], sys.argv[2])
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return UNUSABLE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
