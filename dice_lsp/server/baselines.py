@@ -51,7 +51,7 @@ def register(server: DiceServer) -> None:
     async def history(params: HistoryParams) -> dict[str, Any]:
         problem = await server.ledger.load(params.uri, [params.kernel])
         known = server.ledger.known(params.uri, params.kernel)
-        if server.documents.present(params.uri) is None:
+        if server.documents.version(params.uri) is None:
             server.ledger.close_document(params.uri)
         return to_lsp.history(params.kernel, known.baseline, known.measurements, problem)
 

@@ -6,7 +6,7 @@ believed only once the document says so: Neovim reports a stale edit that it ski
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from attrs import frozen
@@ -155,7 +155,7 @@ async def _target(server: DiceServer, snapshot: Snapshot, given: FillArguments) 
         start, end = from_lsp.span(snapshot.index, given.range, server.encoding)
         return _in_kernel(await server.documents.in_thread(region, document, start, end))
     # The selection was made in an earlier text: find the same words in the present one.
-    earlier = server.documents.at_version(given.uri, given.version)
+    earlier = await server.documents.at_version(given.uri, given.version)
     if earlier is None:
         return "the text has changed since it was selected; select again"
     start, end = from_lsp.span(LineIndex(earlier.shown), given.range, server.encoding)
@@ -248,7 +248,7 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
     candidate = None if fill is None else _candidate(fill, given)
     if fill is None or candidate is None:
         return _not_applied(server, f"candidate {given.candidate} of fill {given.fill} is no longer there; fill again")
-    document = server.documents.present(fill.uri)
+    document = await server.documents.present(fill.uri)
     if document is None:
         return _not_applied(server, "the file was closed; open it and fill again")
     place = await server.documents.in_thread(fills.place_of, server, fill, document)
@@ -272,8 +272,8 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
         if isinstance(outcome, str):
             return _not_applied(server, outcome)
 
-    def taken() -> None:
-        present = server.documents.present(fill.uri)
+    async def taken() -> None:
+        present = await server.documents.present(fill.uri)
         if present is not None:
             fills.take(server, fill, present, place.start, place.start + len(held.in_view))
             if fill.region.kernel is not None:
@@ -281,7 +281,7 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
         server.refresh()
 
     if outcome is None:
-        taken()
+        await taken()
     else:
         server.spawn(_when_late(server, outcome, taken), "an edit that is told of later")
     return {"applied": True, "reason": None}
@@ -355,11 +355,11 @@ class _Edit:
         return "the text changed at the same moment; look at it and try again"
 
 
-async def _when_late(server: DiceServer, edit: _Edit, done: Callable[[], None]) -> None:
+async def _when_late(server: DiceServer, edit: _Edit, done: Callable[[], Awaitable[None]]) -> None:
     """Follow an edit whose command was answered before the client told of the change."""
     refused = await edit.outcome(server, LATE_CHANGE_S)
     if refused is None:
-        done()
+        await done()
     else:
         server.show(f"Not applied: {refused}")
 
@@ -367,9 +367,9 @@ async def _when_late(server: DiceServer, edit: _Edit, done: Callable[[], None]) 
 async def _after(server: DiceServer, document: Document, patience_s: float) -> Document | None:
     """The text once the client has told of a version after `document`; after a while, the text as it is."""
     deadline = asyncio.get_running_loop().time() + patience_s
-    while (present := server.documents.present(document.uri)) is not None:
-        if present.version != document.version or asyncio.get_running_loop().time() > deadline:
-            return present
+    while (version := server.documents.version(document.uri)) is not None:
+        if version != document.version or asyncio.get_running_loop().time() > deadline:
+            return await server.documents.present(document.uri)
         await asyncio.sleep(0.01)
     return None
 
@@ -388,7 +388,7 @@ async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict
     found = []
     uris = [params.uri] if params.uri is not None else server.documents.uris()
     for uri in uris:
-        document = server.documents.present(uri)
+        document = await server.documents.present(uri)
         if document is None:
             continue
         offers, index = await fills.offers(server, document)
@@ -419,7 +419,7 @@ async def _candidates(server: DiceServer, params: CandidatesParams) -> list[dict
 
 
 async def _check(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
-    if server.documents.present(given.uri) is None:
+    if server.documents.version(given.uri) is None:
         raise JsonRpcInvalidParams(f"{given.uri} is not open")
     kernels = None if given.kernel is None else (given.kernel,)
 

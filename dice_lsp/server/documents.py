@@ -1,7 +1,8 @@
-"""The open documents: their present text at once, and what it says as soon as it has been read.
+"""The open documents: their present version at once, and what its text says as soon as it has been read.
 
-Reading a text (kernels, keys, directives, headers) happens on one thread beside the loop, always of the newest text.
-Features answer from the last snapshot; one that must have the present text waits for it with `exact`.
+Reading a text (the CUDA of a Python file, kernels, keys, directives, headers) happens on one thread beside the loop,
+always of the newest text. Features answer from the last snapshot; one that must have the present text waits for it with
+`exact`, or with `present` where the document alone is enough.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from dice_lsp.server import from_lsp
 from dice_lsp.server.headers import Headers, HeaderSet
 from dice_lsp.server.keys import KernelKeys, settings_context
 from dice_lsp.source.directives import parse_directives
-from dice_lsp.source.embedded import document_of
+from dice_lsp.source.embedded import document_of, is_python
 from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, parse
 from dice_lsp.source.positions import LineIndex
@@ -55,17 +56,36 @@ class Snapshot:
         return next((kernel for kernel in self.model.kernels if kernel.start <= start and end <= kernel.end), None)
 
 
+class _Version:
+    """One version as the client told of it. Its document is made on the reading thread if that takes a parser."""
+
+    def __init__(self, uri: str, number: int, text: str) -> None:
+        self.uri, self.number, self.text = uri, number, text
+        self.document = None if is_python(uri) else Document(uri, number, text)
+
+    def read(self) -> Document:
+        """Always the same document. Called on the reading thread only."""
+        if self.document is None:
+            self.document = document_of(self.uri, self.number, self.text)
+        return self.document
+
+
 class _Entry:
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.versions: deque[Document] = deque([document], maxlen=VERSIONS_KEPT)
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.versions: deque[_Version] = deque(maxlen=VERSIONS_KEPT)
+        """Newest last."""
         self.snapshot: Snapshot | None = None
         self.reading = False
         self.current = asyncio.Event()
         """Set while `snapshot` is of the present text."""
         self.again = False
-        self.unreadable: Document | None = None
+        self.unreadable: _Version | None = None
         """The text that could not be read, which is a bug of ours: nothing may wait for it."""
+
+    @property
+    def newest(self) -> _Version:
+        return self.versions[-1]
 
 
 class Documents:
@@ -86,14 +106,11 @@ class Documents:
         return tuple(self._entries)
 
     def put(self, uri: str, version: int, text: str) -> None:
-        """The text of a document that was opened or changed; of a Python file, its CUDA is read."""
-        document = document_of(uri, version, text)
+        """The text of a document that was opened or changed. Nothing is read here: this runs at every key press."""
         entry = self._entries.get(uri)
         if entry is None:
-            entry = self._entries[uri] = _Entry(document)
-        else:
-            entry.document = document
-            entry.versions.append(document)
+            entry = self._entries[uri] = _Entry(uri)
+        entry.versions.append(_Version(uri, version, text))
         self._read_soon(entry)
 
     def close(self, uri: str) -> None:
@@ -107,15 +124,29 @@ class Documents:
             entry.again = True
             self._read_soon(entry)
 
-    def present(self, uri: str) -> Document | None:
-        """The newest text."""
+    def version(self, uri: str) -> int | None:
+        """The number of the newest version; None for a document that is not open."""
         entry = self._entries.get(uri)
-        return None if entry is None else entry.document
+        return None if entry is None else entry.newest.number
 
-    def at_version(self, uri: str, version: int) -> Document | None:
+    async def present(self, uri: str) -> Document | None:
+        """The newest text: at once where it is all CUDA, as soon as its CUDA has been found where it is a Python file."""
+        while (entry := self._entries.get(uri)) is not None:
+            newest = entry.newest
+            document = await self._document(newest)
+            if self._entries.get(uri) is entry and entry.newest is newest:
+                return document
+        return None
+
+    async def at_version(self, uri: str, version: int) -> Document | None:
         """One of the last few versions."""
         entry = self._entries.get(uri)
-        return None if entry is None else next((item for item in entry.versions if item.version == version), None)
+        versions = () if entry is None else entry.versions
+        found = next((item for item in versions if item.number == version), None)
+        return None if found is None else await self._document(found)
+
+    async def _document(self, version: _Version) -> Document:
+        return await self.in_thread(version.read) if version.document is None else version.document
 
     def last(self, uri: str) -> Snapshot | None:
         """The last snapshot, which may be of an older text."""
@@ -138,15 +169,14 @@ class Documents:
         """A snapshot of the present text, however long that takes; None once the document is closed."""
         while (entry := self._entries.get(uri)) is not None:
             await entry.current.wait()
-            if entry.unreadable is entry.document:
+            if entry.unreadable is entry.newest:
                 return None
             if entry.current.is_set() and entry.snapshot is not None and self._entries.get(uri) is entry:
                 return entry.snapshot
         return None
 
     def is_current(self, snapshot: Snapshot) -> bool:
-        present = self.present(snapshot.document.uri)
-        return present is not None and present.version == snapshot.document.version
+        return self.version(snapshot.document.uri) == snapshot.document.version
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that reads text on the reading thread: long texts must not stop the loop."""
@@ -156,32 +186,33 @@ class Documents:
         entry.current.clear()
         if not entry.reading:
             entry.reading = True
-            task = asyncio.get_running_loop().create_task(self._read(entry), name=f"read {entry.document.uri}")
+            task = asyncio.get_running_loop().create_task(self._read(entry), name=f"read {entry.uri}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _read(self, entry: _Entry) -> None:
         try:
-            while self._entries.get(entry.document.uri) is entry:
-                document, entry.again = entry.document, False
-                path = from_lsp.path_of(document.uri)
-                snapshot = await self.in_thread(self._take, document, path, self._settings(document.uri))
-                if self._entries.get(document.uri) is not entry:
+            while self._entries.get(entry.uri) is entry:
+                version, entry.again = entry.newest, False
+                path = from_lsp.path_of(entry.uri)
+                snapshot = await self.in_thread(self._take, version, path, self._settings(entry.uri))
+                if self._entries.get(entry.uri) is not entry:
                     return
                 old, entry.snapshot = entry.snapshot, snapshot
-                if entry.document is document and not entry.again:
+                if entry.newest is version and not entry.again:
                     entry.current.set()
                 self._on_snapshot(old, snapshot)
                 if entry.current.is_set():
                     return
         except Exception:
-            log.exception("reading %s failed", entry.document.uri)
-            entry.unreadable = entry.document
+            log.exception("reading %s failed", entry.uri)
+            entry.unreadable = entry.newest
             entry.current.set()
         finally:
             entry.reading = False
 
-    def _take(self, document: Document, path: str, settings: Settings) -> Snapshot:
+    def _take(self, version: _Version, path: str, settings: Settings) -> Snapshot:
+        document = version.read()
         text = document.text
         model = parse(text)
         headers = self._headers.of(text, path, device_flags(path, settings).include_dirs)

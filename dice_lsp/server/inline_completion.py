@@ -28,13 +28,14 @@ def register(server: DiceServer) -> None:
 
 
 async def _items(server: DiceServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
-    document = server.documents.present(params.text_document.uri)
-    if document is None or params.context.selected_completion_info is not None:
+    uri = params.text_document.uri
+    if params.context.selected_completion_info is not None or not server.results.fills(uri):
         return []
-    if not server.results.fills(document.uri):
+    document = await server.documents.present(uri)
+    if document is None:
         return []
     offers, index = await fills.offers(server, document)
-    if server.documents.present(document.uri) is not document:
+    if server.documents.version(uri) != document.version:
         return []
     at = from_lsp.offset(index, params.position, server.encoding)
     for fill, place in offers:

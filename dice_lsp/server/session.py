@@ -249,8 +249,7 @@ class DiceServer(Server):
         to ask again once that is done.
         """
         snapshot = await self.documents.fresh(uri, patience_s)
-        present = self.documents.present(uri)
-        if present is None or (snapshot is not None and self.documents.is_current(snapshot)):
+        if self.documents.version(uri) is None or (snapshot is not None and self.documents.is_current(snapshot)):
             return snapshot
         self._refused.add(uri)
         raise JsonRpcContentModified("the text is still being read")

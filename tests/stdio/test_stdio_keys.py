@@ -1,5 +1,7 @@
 """What makes evidence stale and what does not; and that a directive line which we write is one that we read."""
 
+import asyncio
+import threading
 from pathlib import Path
 
 import attrs
@@ -12,6 +14,7 @@ from dice_lsp.server.documents import Documents
 from dice_lsp.server.headers import Headers
 from dice_lsp.server.keys import KernelKeys, settings_context
 from dice_lsp.source.directives import parse_directives
+from dice_lsp.source.embedded import document_of
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 
@@ -111,6 +114,42 @@ async def test_a_text_that_cannot_be_read_holds_nobody_up(monkeypatch: pytest.Mo
     assert snapshot is not None and snapshot.document == Document("file:///x.cu", 2, TEXT) and read == [snapshot]
     documents.close("file:///x.cu")
     assert await documents.exact("file:///x.cu") is None
+
+
+async def test_the_loop_is_free_while_the_cuda_of_a_python_file_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    go_on = threading.Event()
+
+    def slow(uri: str, version: int, text: str) -> Document:
+        read.append(version)
+        assert go_on.wait(60)
+        return document_of(uri, version, text)
+
+    monkeypatch.setattr("dice_lsp.server.documents.document_of", slow)
+    documents = Documents(lambda old, new: None, Settings)
+    uri, other = "file:///x.py", "file:///x.cu"
+    program = f'from cupy import RawModule\n\nmodule = RawModule(r"""{TEXT}""")\n'
+    documents.put(uri, 1, program)
+    asked = asyncio.create_task(documents.present(uri))
+    while not read:
+        await asyncio.sleep(0.01)
+    # The text is being looked at, and all this is answered meanwhile; of what is typed, only the newest is read.
+    for version in range(2, 12):
+        documents.put(uri, version, program + "\n" * version)
+    documents.put(other, 1, TEXT)
+    assert (await documents.present(other)) == Document(other, 1, TEXT)
+    assert documents.version(uri) == 11 and documents.last(uri) is None and not asked.done()
+    assert await documents.at_version(uri, 3) is None, "that was too many versions ago"
+    go_on.set()
+    snapshot = await documents.exact(uri)
+    assert snapshot is not None and snapshot.document.version == 11
+    assert snapshot.document.file_text == program + "\n" * 11 and len(snapshot.model.kernels) == len(
+        parse(TEXT).kernels
+    )
+    assert await asked is snapshot.document is await documents.present(uri)
+    assert read == [1, 11], "one reading of each text that was looked at"
+    earlier = await documents.at_version(uri, 10)
+    assert earlier is not None and earlier.shown == program + "\n" * 10
 
 
 @pytest.mark.parametrize(
