@@ -47,7 +47,7 @@ from dice_lsp.worker.launch import (
 
 _FLAGS = (
     "-O1", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fsigned-char",
-    "-fno-semantic-interposition", "-fstack-clash-protection", "-fvisibility=hidden",
+    "-fno-semantic-interposition", "-fstack-clash-protection", "-fvisibility=hidden", "-fno-threadsafe-statics",
 )  # fmt: skip
 _GCC_ONLY = ("-fno-gnu-unique",)
 _PATTERN = "-ftrivial-auto-var-init=pattern"
