@@ -4,7 +4,6 @@ Each report that is final is kept as a measurement. A baseline keeps its machine
 that from exactly the text that was measured.
 """
 
-import asyncio
 import logging
 from typing import Any
 
@@ -21,7 +20,8 @@ from dice_lsp.server.session import DiceServer
 
 log = logging.getLogger(__name__)
 ACCEPTED = NotCompared("this version is the baseline", "baseline")
-FIRST_RETRIES_S = (1.0, 5.0)
+NO_FIRST = "the verified version was not kept as the first baseline"
+AGAIN = "check the kernel again"
 NO_BASELINE = NotCompared("there is no baseline to compare it with")
 
 
@@ -53,7 +53,7 @@ def register(server: DiceServer) -> None:
         known = server.ledger.known(params.uri, params.kernel)
         if server.documents.version(params.uri) is None:
             server.ledger.close_document(params.uri)
-        return to_lsp.history(params.kernel, known.baseline, known.measurements, problem)
+        return to_lsp.history(params.kernel, known.baseline, known.measurements, problem or known.problem)
 
 
 async def record(server: DiceServer, snapshot: Snapshot, report: KernelReport) -> None:
@@ -67,14 +67,11 @@ async def record(server: DiceServer, snapshot: Snapshot, report: KernelReport) -
         return
     before = server.ledger.known(uri, report.name).baseline
     if before is None or (before.origin == "first" and _says_more(report, before)):
-        # The compiler may be starting or have been killed for another text: nobody is there to ask again.
-        for pause_s in (*FIRST_RETRIES_S, 0.0):
-            refused = await _adopt(server, snapshot, kernel, report, "first")
-            if refused is None or server.closing or not pause_s:
-                break
-            await asyncio.sleep(pause_s)
+        refused = await _adopt(server, snapshot, kernel, report, "first")
+        # It is not tried again here: a compile that is cut short counts against its text, which after two is refused.
+        server.ledger.note(uri, report.name, None if refused is None else f"{NO_FIRST}: {refused}; {AGAIN}")
         if refused is not None:
-            log.warning("%s is no first baseline: %s", report.name, refused)
+            log.info("%s is no first baseline: %s", report.name, refused)
 
 
 def can_accept(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> bool:

@@ -30,6 +30,8 @@ class Known:
 
     baseline: Baseline | None = None
     measurements: tuple[Measurement, ...] = ()
+    problem: str | None = None
+    """Why there is no baseline although there should be one. Not kept on disk: the next check settles it."""
 
 
 class Ledger:
@@ -70,7 +72,8 @@ class Ledger:
             found, problem = await self._do(read)
             if self._kept.get(uri, 0) == before:
                 break
-        self._known.setdefault(uri, {}).update(found)
+        known = self._known.setdefault(uri, {})
+        known.update((each, attrs.evolve(new, problem=self.known(uri, each).problem)) for each, new in found.items())
         return SWITCHED_OFF if store is None and self._is_file(uri) else problem
 
     async def put(self, uri: str, kernel: str, measurement: Measurement) -> None:
@@ -85,7 +88,7 @@ class Ledger:
 
     async def accept(self, uri: str, kernel: str, baseline: Baseline) -> str | None:
         """Make a baseline the kernel's. Returns one sentence if that is not kept on disk."""
-        self._keep(uri, kernel, lambda known: attrs.evolve(known, baseline=baseline))
+        self._keep(uri, kernel, lambda known: attrs.evolve(known, baseline=baseline, problem=None))
         store, name = self._where(uri)
 
         def write() -> str | None:
@@ -94,6 +97,11 @@ class Ledger:
             return history.problem
 
         return await self._do(write)
+
+    def note(self, uri: str, kernel: str, problem: str | None) -> None:
+        """Say why a kernel has no baseline although it should, or that nothing is wrong any more."""
+        if self.known(uri, kernel).problem != problem:
+            self._keep(uri, kernel, lambda known: attrs.evolve(known, problem=problem))
 
     async def forget_baseline(self, uri: str, kernel: str) -> bool:
         """Remove a kernel's baseline; returns whether there was one."""
