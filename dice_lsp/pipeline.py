@@ -1,7 +1,8 @@
 """The story: select, mask, fill, compile, verify, benchmark, rank. Everything that an editor shows comes through here.
 
 `Engine.fill` and `Engine.check` are the two things this tool does. The model and the judge are other processes; this
-file only says in which order they are asked, and it works the same for an editor and for the command line.
+file only says in which order they are asked, and it works the same for an editor and for the command line. That they
+do not use one GPU at the same time is their own affair, see `lease`.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from attrs import frozen
 from dice_lsp.baseline import mismatch
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
-from dice_lsp.process import Readiness
+from dice_lsp.process import ChildDied, ChildError, Readiness
 from dice_lsp.records import (
     Baseline,
     Build,
@@ -44,6 +45,7 @@ from dice_lsp.records import (
     NotTimed,
     Region,
     Same,
+    Sanitized,
     Slower,
     Timing,
     Unsafe,
@@ -108,8 +110,6 @@ class Engine:
         self.settings = settings
         self._model = DiffusionClient(settings)
         self._worker = WorkerClient(settings)
-        # The stopwatch has the GPU to itself: no denoising step runs while a kernel is timed, and the other way round.
-        self._device_turn = asyncio.Lock()
         self._model.on_readiness = self._worker.on_readiness = self._tell_status
         self.on_status: Callable[[], None] | None = None
         """Called on the loop whenever `status` changes."""
@@ -156,6 +156,7 @@ class Engine:
 
         `settings` are those of the document's folder, as for `check`.
         """
+        self._worker.interrupt()
         settings = settings or self.settings
         count = candidates or settings.candidates
         model, spec = await asyncio.to_thread(_read_for_fill, region)
@@ -164,13 +165,12 @@ class Engine:
 
         async def decode() -> DecodeStats | None:
             try:
-                async with self._device_turn:
-                    fill.tell("model", "denoising")
-                    _, stats = await self._model.fill(
-                        fill_request(region, model, spec, count, settings.seed),
-                        _decode_settings(settings),
-                        on_candidate=arrived.put_nowait,
-                    )
+                fill.tell("model", "denoising")
+                _, stats = await self._model.fill(
+                    fill_request(region, model, spec, count, settings.seed),
+                    _decode_settings(settings),
+                    on_candidate=arrived.put_nowait,
+                )
                 return stats
             finally:
                 arrived.put_nowait(None)
@@ -224,8 +224,7 @@ class Engine:
         for done, item in enumerate(verified):
             fill.tell("time", f"timing {done + 1} of {len(verified)}")
             job = self._candidate_job(fill, item.candidate, baseline, verify=False, benchmark=True)
-            async with self._device_turn:
-                judged = await self._worker.judge(job)
+            judged = await self._worker.judge(job)
             verdict = item.verdict if isinstance(judged.verdict, (Verified, Unverified)) else judged.verdict
             fill.replace(item, attrs.evolve(item, verdict=verdict, timing=judged.timing, comparison=judged.comparison))
 
@@ -293,7 +292,7 @@ class Engine:
                 problem = mismatch(baseline, known.evidence.device, known.evidence.driver, spec)
                 if problem is None:
                     order = attrs.evolve(order, baseline_build=baseline.build, baseline_kernel=baseline.kernel)
-            judged = await budget.within(self._judge_alone, order)
+            judged = await budget.within(self._worker.judge, order)
             if judged is None:
                 judged = _out_of_budget(unit(document, kernel.start).text, kernel, known, budget.seconds or 0.0)
             elif problem is not None and isinstance(judged.comparison, NotCompared):
@@ -316,11 +315,26 @@ class Engine:
             return build if build.cubin else "its machine code was not kept; check it again and accept it then"
         return f"it was not compiled: {build.reason}" if isinstance(build, NotCompiled) else "it does not compile"
 
-    async def _judge_alone(self, job: JudgeJob, on_event: OnEvent | None = None) -> Judged:
-        """Judge with the GPU to ourselves if the job will time something."""
-        turn = self._device_turn if job.benchmark and self._model.on_gpu else contextlib.nullcontext()
-        async with turn:
-            return await self._worker.judge(job, on_event)
+    async def sanitize(
+        self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
+    ) -> Sanitized | None:
+        """What compute-sanitizer says of a kernel. None when there was or came something else to do: ask again later.
+
+        It may take many seconds, and ends at once when a fill or a check begins.
+        """
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
+        if not chosen:
+            return Sanitized((), (), f"there is no kernel {kernel_id} in this file")
+        job = self._job(document, path, chosen[0], specs[0], settings or self.settings, verify=False)
+        return await self._worker.sanitize(job)
+
+    async def why_not_sanitized(self) -> str | None:
+        """Why compute-sanitizer cannot be run on this machine, in one sentence; None when it can."""
+        try:
+            info = await self._worker.hello()
+        except (ChildDied, ChildError, TimeoutError) as error:
+            return f"{error}; run `dice-lsp doctor`"
+        return str(info["sanitizer_missing"]) or None
 
     def _job(
         self,
@@ -427,6 +441,22 @@ def rank(report: CandidateReport) -> tuple[int, float, float]:
 def is_left_out(report: KernelReport) -> bool:
     """Whether a check did not come to this kernel, because its budget was used up."""
     return isinstance(report.verdict, Unverified) and report.verdict.reason.startswith(NOT_CHECKED)
+
+
+def may_be_sanitized(report: KernelReport) -> bool:
+    """Whether compute-sanitizer should look at a kernel: what was not verified on a GPU has nothing to lose."""
+    verified = isinstance(report.build, Compiled) and isinstance(report.verdict, Verified)
+    return verified and report.evidence.device != "host"
+
+
+def with_sanitized(report: KernelReport, sanitized: Sanitized) -> KernelReport:
+    """The report with what compute-sanitizer said. A finding makes the verdict `Unsafe`, and nothing makes it better."""
+    verdict = report.verdict
+    if sanitized.findings and isinstance(verdict, (Verified, Unverified)):
+        first = sanitized.findings[0]
+        where = first.text if first.line is None else f"line {first.line + 1}: {first.text}"
+        verdict = Unsafe(first.hazard, where, first.case)
+    return attrs.evolve(report, verdict=verdict, sanitized=sanitized)
 
 
 class _Fill:

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "dice_lsp"
 FLOORS: tuple[set[str], ...] = (
     {"records", "config"},
-    {"source", "process"},
+    {"source", "process", "lease"},
     {"diffusion", "worker"},
     {"pipeline"},
     {"jobs"},

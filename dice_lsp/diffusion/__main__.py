@@ -4,9 +4,10 @@ Operations: `hello`; `load` {model, device, template}; `fill` {model, device, te
 fill: `loaded`, `candidate`, `progress`. What a user can mend is answered as `{"refused": sentence}`.
 """
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Before anything imports a library of the hub: only `dice-lsp model pull` uses the network.
@@ -21,6 +22,7 @@ from attrs import frozen
 
 from dice_lsp.diffusion import registry
 from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, load, network_config, read
+from dice_lsp.lease import InUse, Lease
 from dice_lsp.process import Job, serve
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
 
@@ -32,7 +34,9 @@ EVENTS_PER_S = 10.0
 SAMPLING_BOUND = 2
 """Candidates sampled per candidate asked for, at most: many come out the same."""
 
-YieldDevice = Callable[[], None]
+LEASE_WAIT_S = 180.0
+"""How long a fill waits for a GPU that others use; a kernel that hangs may be ended only after some tens of seconds."""
+PURPOSE = "a fill"
 
 
 @frozen
@@ -46,10 +50,8 @@ class _Resident:
 class Models:
     """The operations, and the checkpoint they share."""
 
-    def __init__(self, yield_device: YieldDevice = lambda: None) -> None:
-        """`yield_device` is called between the passes of a fill on a GPU and may wait while a kernel is timed there."""
+    def __init__(self) -> None:
         self._resident: _Resident | None = None
-        self._yield_device = yield_device
 
     def hello(self, params: Any, job: Job) -> dict[str, Any]:
         """Say that the process runs, without loading anything."""
@@ -80,7 +82,7 @@ class Models:
                 resident = self._read(params["model"], params["device"], "cpu", "the GPU has too little free memory")
                 job.emit("loaded", _description(resident))
                 return self._decode(resident, request, decode, params.get("template"), job)
-        except CheckpointError as error:
+        except (CheckpointError, InUse) as error:
             return {"refused": str(error)}
 
     def _get(self, model: str, device: str) -> _Resident:
@@ -114,6 +116,18 @@ class Models:
     def _decode(
         self, resident: _Resident, request: FillRequest, decode: DecodeSettings, template: str | None, job: Job
     ) -> dict[str, Any]:
+        with _turn_on(resident.device, job) as check:
+            return self._decode_in_turn(resident, request, decode, template, job, check)
+
+    def _decode_in_turn(
+        self,
+        resident: _Resident,
+        request: FillRequest,
+        decode: DecodeSettings,
+        template: str | None,
+        job: Job,
+        check: Callable[[], None],
+    ) -> dict[str, Any]:
         from dice_lsp.diffusion.decode import Decoded, Decoding, End, Schedule
         from dice_lsp.diffusion.prompt import layout_for
 
@@ -130,13 +144,6 @@ class Models:
                 f"{schedule.max_new_tokens} new tokens leave no room for a prompt: {info.name} has {info.max_tokens} positions"
             )
         prompt = layout.prompt(request, budget)
-        on_gpu = resident.device.startswith("cuda")
-
-        def check() -> None:
-            job.check()
-            if on_gpu:
-                self._yield_device()
-
         wanted = request.candidates if schedule.temperature > 0 else 1
         decoding = Decoding(
             loaded.network,
@@ -194,6 +201,47 @@ class Models:
             device=resident.device,
         )
         return {"candidates": [to_wire(candidate) for candidate in found.values()], "stats": to_wire(stats)}
+
+
+@contextlib.contextmanager
+def _turn_on(device: str, job: Job) -> Iterator[Callable[[], None]]:
+    """Hold the model's GPU while a fill is decoded, and give what to call between its passes.
+
+    That ends a cancelled fill, and lets whoever waits to time a kernel there have the GPU first. Raises `InUse`.
+    """
+    lease = _lease_of(device)
+    if lease is None:
+        yield job.check
+        return
+
+    def check() -> None:
+        job.check()
+        lease.give_way(PURPOSE, wait_s=LEASE_WAIT_S, before=lambda: _finish(device), check=job.check)
+
+    with lease.hold(PURPOSE, wait_s=LEASE_WAIT_S, check=job.check):
+        try:
+            yield check
+        finally:
+            _finish(device)
+
+
+def _lease_of(device: str) -> Lease | None:
+    """The lock of a torch device; None for the CPU, which nobody waits for."""
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    return Lease(str(torch.cuda.get_device_properties(device).uuid))
+
+
+def _finish(device: str) -> None:
+    """Wait until nothing runs on the device any more, so that it can be let go."""
+    import torch
+
+    # What went wrong on a device is told by the pass that it went wrong in.
+    with contextlib.suppress(RuntimeError):
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
 
 
 def choose_device(model: str, asked: str) -> tuple[str, str]:

@@ -72,11 +72,6 @@ class DiffusionClient:
     def pid(self) -> int | None:
         return self._child.pid
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the loaded checkpoint computes on a GPU, so that a stopwatch there must have its turn."""
-        return self._info is not None and self._info.device.startswith("cuda")
-
     def info(self) -> ModelInfo | None:
         """What is loaded, or None before the first load."""
         return self._info

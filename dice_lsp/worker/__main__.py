@@ -4,6 +4,7 @@
     warm     {"settings": {...}}                    -> {}, the compiler is loaded
     compile  {"settings": {...}, "job": CompileJob} -> {kernel: Build}
     judge    {"settings": {...}, "job": JudgeJob}   -> Judged; events "here", "build", "progress", "verdict", "timing"
+    sanitize {"settings": {...}, "job": JudgeJob}   -> Sanitized; event "progress", the tool that runs
 
 `here` (arch, device, driver) is what a result is measured on. A worker that only compiles is told it with each job, as
 `"here"` beside `"job"`, so that it opens no device and its answers have the evidence of the worker that has one.
@@ -13,6 +14,8 @@ needed, and again when their settings change.
 """
 
 import collections
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
@@ -21,13 +24,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from attrs import asdict, evolve, frozen
 
 from dice_lsp import process
+from dice_lsp.lease import InUse
 from dice_lsp.records import (
     Build,
     Cheating,
@@ -40,6 +44,7 @@ from dice_lsp.records import (
     Kernel,
     NotCompared,
     NotTimed,
+    Sanitized,
     TimingResult,
     Unsafe,
     Unverified,
@@ -56,6 +61,7 @@ from dice_lsp.worker.compile import CompileJob, Compiler, Program, build_keys
 from dice_lsp.worker.device import GpuBackend, open_backend
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import Backend, Source
+from dice_lsp.worker.sanitizer import Tool, find_tool, sanitize
 from dice_lsp.worker.verify import verify
 
 log = logging.getLogger(__name__)
@@ -63,6 +69,8 @@ log = logging.getLogger(__name__)
 BACKEND_VARIABLE = "DICE_LSP_BACKEND"
 """Environment variable that overrides the setting `backend`; `host` keeps a run off the GPU."""
 MAX_KILLED_RUNS = 2
+LEASE_WAIT_S = 60.0
+"""How long a job waits for a GPU that others use; a step of a model is over in a moment, a session's timing in seconds."""
 MEMORY_LIMIT_BYTES = 8 << 30
 MEMORY_EXIT = 71
 """Exit code after a compile took more than `MEMORY_LIMIT_BYTES`."""
@@ -88,7 +96,13 @@ class Worker:
         self._killed: collections.Counter[str] = collections.Counter()
 
     def handlers(self) -> Mapping[str, process.Handler]:
-        return {"hello": self.hello, "warm": self.warm, "compile": self.compile, "judge": self.judge}
+        return {
+            "hello": self.hello,
+            "warm": self.warm,
+            "compile": self.compile,
+            "judge": self.judge,
+            "sanitize": self.sanitize,
+        }
 
     def close(self) -> None:
         for part in (self._compiler, self._host, self._gpu):
@@ -98,12 +112,16 @@ class Worker:
     # Calls
 
     def hello(self, params: Any, job: process.Job) -> dict[str, Any]:
-        """What is here: `nvrtc`, `nvcc` (versions or None), `headers`, `host`, `devices`, `no_device`, `backends`, `backend`."""
+        """What is here: `nvrtc`, `nvcc` (versions or None), `headers`, `host`, `devices`, `no_device`, `backends`, `backend`.
+
+        `sanitizer` is where compute-sanitizer lies and its version, or None; `sanitizer_missing` says why it cannot be run.
+        """
         self._configure(params)
         compiler = self.compiler
         host = self.host.describe()
         devices, driver = _devices()
         backend = self.backend()
+        tool = self.sanitizer
         usable = [name for name, package in (("pycuda", "pycuda"), ("cuda-core", "cuda.core")) if _importable(package)]
         return {
             "pid": os.getpid(),
@@ -119,6 +137,8 @@ class Worker:
             "backends": usable,
             "backend": backend.kind,
             "device": backend.name,
+            "sanitizer": None if isinstance(tool, str) else f"{tool.version} ({tool.path})".strip(),
+            "sanitizer_missing": self._no_sanitizer() or "",
             "here": asdict(self._here()),
         }
 
@@ -143,7 +163,49 @@ class Worker:
         job.emit("here", asdict(here))
         return to_wire(self._judge(from_wire(params["job"], JudgeJob), here, job))
 
+    def sanitize(self, params: Any, job: process.Job) -> Any:
+        """The kernel under compute-sanitizer, see `worker.sanitizer`; None when others keep the GPU for long."""
+        self._configure(params)
+        try:
+            return to_wire(self._sanitize(from_wire(params["job"], JudgeJob), job))
+        except InUse as refusal:
+            log.info("compute-sanitizer has to wait: %s", refusal)
+            return None
+
     # Judging
+
+    def _sanitize(self, wanted: JudgeJob, job: process.Job) -> Sanitized:
+        backend, tool = self.backend(), self.sanitizer
+        if (why_not := self._no_sanitizer()) is not None:
+            return Sanitized((), (), why_not)
+        assert isinstance(backend, GpuBackend) and isinstance(tool, Tool)
+        with_lines = evolve(wanted, flags=(*wanted.flags, "-lineinfo"))
+        order = compile_job(with_lines, wanted.text, wanted.kernel, backend.arch)
+        build = self._build(order, job)
+        if not isinstance(build, Compiled):
+            return Sanitized((), (), "it does not compile with line information")
+        program = self.compiler.program(order)
+        source = _source(with_lines, wanted.kernel, program, build)
+        lease, purpose = backend.lease, f"compute-sanitizer on {wanted.kernel.id}"
+
+        def next_tool(name: str) -> None:
+            job.check()
+            job.emit("progress", name)
+            if lease is not None:
+                lease.give_way(purpose, wait_s=LEASE_WAIT_S, before=lambda: None, check=job.check)
+
+        with contextlib.nullcontext() if lease is None else lease.hold(purpose, wait_s=LEASE_WAIT_S, check=job.check):
+            return sanitize(
+                wanted, source, tool, backend.device_index,
+                lambda file, line: self.compiler.document_line(order, program, build, file, line),
+                cancelled=job.cancelled, on_progress=next_tool,
+            )  # fmt: skip
+
+    def _no_sanitizer(self) -> str | None:
+        """Why compute-sanitizer cannot be run, in one sentence."""
+        if not isinstance(self.backend(), GpuBackend):
+            return "compute-sanitizer needs a GPU, and kernels run on the host here"
+        return self.sanitizer if isinstance(self.sanitizer, str) else None
 
     def _judge(self, wanted: JudgeJob, here: Here, job: process.Job) -> Judged:
         order = compile_job(wanted, wanted.text, wanted.kernel, here.arch)
@@ -161,6 +223,42 @@ class Worker:
             return Judged(answered, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
         source = _source(wanted, wanted.kernel, program, build)
         baseline = self._baseline(wanted, here, job) if wanted.verify or wanted.benchmark else None
+        try:
+            with self._card(wanted, job):
+                verdict, timing, comparison = self._run(wanted, source, baseline, key, job)
+        except InUse as refusal:
+            reason = str(refusal)
+            verdict, timing, comparison = Unverified(reason), NotTimed(reason), NotCompared(reason)
+        return Judged(answered, verdict, timing, comparison, evolve(evidence, isolation=self._isolation(wanted)))
+
+    @contextlib.contextmanager
+    def _card(self, wanted: JudgeJob, job: process.Job) -> Iterator[None]:
+        """Hold the GPU, if kernels run on one, for all runs of one job. Raises `InUse`."""
+        backend = self.backend() if wanted.verify or wanted.benchmark else None
+        if not isinstance(backend, GpuBackend) or backend.lease is None:
+            yield
+            return
+        doing = "timing" if wanted.benchmark else "verifying"
+        with backend.lease.hold(
+            f"{doing} {wanted.kernel.id}", wait_s=LEASE_WAIT_S, check=job.check,
+            on_wait=lambda words: job.emit("progress", words),
+        ):  # fmt: skip
+            yield
+
+    def _isolation(self, wanted: JudgeJob) -> str:
+        """How the process was confined that ran the kernel; empty where none ran."""
+        if not (wanted.verify or wanted.benchmark):
+            return ""
+        backend = self.backend()
+        if isinstance(backend, GpuBackend):
+            return backend.isolation
+        held = self.host.describe().get("confinement", "")
+        return "" if not held else "limits (no seccomp)" if held == "limits" else f"{held}, limits"
+
+    def _run(
+        self, wanted: JudgeJob, source: Source, baseline: Source | None, key: str, job: process.Job
+    ) -> tuple[Verdict, TimingResult, Comparison]:
+        """Compare the kernel with its reference and time it, as far as the job wants it."""
         verdict: Verdict = Unverified("not run: verifying is switched off")
         if wanted.verify:
             verdict = verify(
@@ -174,7 +272,7 @@ class Worker:
         first = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims) or "the only case"
         verdict = downgraded(timing, first) or verdict
         job.emit("timing", to_wire(timing, TimingResult))
-        return Judged(answered, verdict, timing, comparison, evidence)
+        return verdict, timing, comparison
 
     def _build(self, order: CompileJob, job: process.Job) -> Build:
         job.check()
@@ -252,6 +350,11 @@ class Worker:
         if self._compiler is None:
             self._compiler = Compiler(nvcc=self._settings.get("nvcc"))
         return self._compiler
+
+    @functools.cached_property
+    def sanitizer(self) -> Tool | str:
+        """compute-sanitizer, or one sentence on why there is none."""
+        return find_tool()
 
     @property
     def host(self) -> HostBackend:

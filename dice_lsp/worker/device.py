@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
+from dice_lsp.lease import Lease
 from dice_lsp.process import ChildDied, ChildError, Limits, SyncFramedChild, module_command
 from dice_lsp.worker.launch import (
     Array,
@@ -235,6 +236,8 @@ class GpuBackend:
         self.name = ""
         self.device_index = device_index
         self.info: DeviceInfo | None = None
+        self.lease: Lease | None = None
+        """The card's lock, held by whoever asks this back end to run something; None before `start`."""
         self.runners_started = 0
         self._env = env
         self._arena = Arena()
@@ -262,6 +265,7 @@ class GpuBackend:
         major, minor = answer["capability"]
         self.name = answer["name"]
         self._bus_id = answer["bus_id"]
+        self.lease = Lease(answer["uuid"])
         self.info = DeviceInfo(
             name=answer["name"],
             arch=f"sm_{major}{minor}",

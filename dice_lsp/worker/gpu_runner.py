@@ -111,6 +111,7 @@ class Runner:
         return {
             "name": name.split(b"\0")[0].decode(errors="replace"),
             "bus_id": self.bus_id,
+            "uuid": _uuid_of(self.device),
             "capability": [self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")],
             "cuda": f"{version // 1000}.{version % 1000 // 10}",
             "multiprocessors": self.attribute("MULTIPROCESSOR_COUNT"),
@@ -390,6 +391,12 @@ class Runner:
             return {"fault": {"code": 0, "hazard": "timeout", "where": str(error), "sticky": True}}
         finally:
             self._last_use = time.monotonic()
+
+
+def _uuid_of(device: Any) -> str:
+    """A card's number as NVML and torch spell it, but for their prefix."""
+    digits = bytes(ask(cu.cuDeviceGetUuid, device).bytes).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _version_of(package: str) -> str:

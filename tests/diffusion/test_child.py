@@ -39,7 +39,7 @@ async def test_fill_streams_distinct_candidates_and_repeats_for_a_seed(client):
     assert stats.forwards > 0 and stats.tokens >= sum(candidate.tokens for candidate in candidates)
     assert progress[-1].done == len(candidates) and progress[-1].total == 4
     info = client.info()
-    assert info is not None and info.layout == "psm" and info.device == "cpu" and not client.on_gpu
+    assert info is not None and info.layout == "psm" and info.device == "cpu"
     again, _ = await client.fill(saxpy_request(candidates=4))
     assert again == candidates
     other, _ = await client.fill(saxpy_request(candidates=4, seed=2))
