@@ -21,6 +21,7 @@ from dice_lsp.records import (
     CompileFailed,
     Faster,
     FillReport,
+    Finding,
     Hint,
     KernelReport,
     LaunchSpec,
@@ -176,6 +177,7 @@ def evidence_table(report: KernelReport, history: str = "") -> str:
     rows = [
         *_build_rows(report.build, before),
         *_verdict_rows(report.verdict),
+        *_sanitizer_rows(report),
         *_timing_rows(report.timing),
         *_baseline_rows(report),
     ]
@@ -343,6 +345,25 @@ def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
         return [("verdict", refusal(verdict))]
     rows = [("verdict", f"not verified: {verdict.reason}")]
     return rows + ([("checks passed", ", ".join(verdict.checks))] if verdict.checks else [])
+
+
+def _sanitizer_rows(report: KernelReport) -> list[tuple[str, str]]:
+    """What compute-sanitizer said, tool by tool, or why it was not run."""
+    told = report.sanitized
+    if told is None:
+        return []
+    rows = [("compute-sanitizer", finding_words(finding)) for finding in told.findings]
+    if not rows and told.tools:
+        rows.append(("compute-sanitizer", f"{', '.join(told.tools)}: no finding"))
+    if told.reason:
+        rows.append(("not run" if told.tools else "compute-sanitizer", told.reason))
+    return rows
+
+
+def finding_words(finding: Finding) -> str:
+    """One finding of compute-sanitizer in a sentence: `racecheck, line 14: ... (n=1000)`."""
+    where = "" if finding.line is None else f", line {finding.line + 1}"
+    return f"{finding.tool}{where}: {finding.text}" + (f" ({finding.case})" if finding.case else "")
 
 
 def _timing_rows(timing: Timing | NotTimed) -> list[tuple[str, str]]:

@@ -6,11 +6,13 @@ another one is waiting or running cancels that one: its answer would describe a 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from dice_lsp.records import CandidateReport, FillReport, KernelReport, Region
+from attrs import frozen
+
+from dice_lsp.records import CandidateReport, FillReport, KernelReport, Region, Sanitized
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -121,16 +123,28 @@ class Fill:
         return next((item for item in self.report.candidates if item.label == label), None)
 
 
+@frozen
+class SanitizedText:
+    """What compute-sanitizer said, with the text that it was about, to find its lines again where that has moved."""
+
+    sanitized: Sanitized
+    kernel_line: int
+    lines: Mapping[int, str]
+    """Line of a finding -> its text."""
+
+
 class Results:
     """What is known of the open documents: the last report of each kernel, and the fills on offer."""
 
     MAX_FILLS_PER_DOCUMENT = 16
     MAX_TEXTS_PER_KERNEL = 16
+    MAX_SANITIZED = 1024
 
     def __init__(self) -> None:
         self._reports: dict[str, dict[str, dict[str, KernelReport]]] = {}
         self._fills: dict[int, Fill] = {}
         self._next_fill = 0
+        self._sanitized: dict[str, SanitizedText] = {}
 
     def put_report(self, uri: str, report: KernelReport, key: str | None = None) -> None:
         """Store a report under the key of the text that was checked, by default its evidence's slice key."""
@@ -156,6 +170,15 @@ class Results:
     def reports(self, uri: str) -> Sequence[KernelReport]:
         """The last report of each kernel."""
         return tuple(next(reversed(texts.values())) for texts in self._reports.get(uri, {}).values() if texts)
+
+    def put_sanitized(self, evidence_key: str, found: SanitizedText) -> None:
+        """Keep what compute-sanitizer said of what has this evidence key: it need not be asked again."""
+        self._sanitized[evidence_key] = found
+        while len(self._sanitized) > self.MAX_SANITIZED:
+            del self._sanitized[next(iter(self._sanitized))]
+
+    def sanitized(self, evidence_key: str) -> SanitizedText | None:
+        return self._sanitized.get(evidence_key)
 
     def put_fill(self, region: Region, report: FillReport, number: int | None = None) -> Fill:
         """Store a fill, or replace the one of that number while its candidates come in."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from dice_lsp.config import Settings
 from dice_lsp.pipeline import Engine
-from dice_lsp.server import baselines, commands, diagnostics, lifecycle, on_save, status
+from dice_lsp.server import baselines, commands, diagnostics, lifecycle, on_save, sanitizing, status
 from dice_lsp.server.session import DiceServer, EngineLike
 
 
@@ -22,6 +22,7 @@ def build(settings: Settings | None = None, make_engine: Callable[[Settings], En
     commands.register(server)
     baselines.register(server)
     diagnostics.register(server)
+    sanitizing.register(server)
     return server
 
 

@@ -30,10 +30,13 @@ def register(server: DiceServer) -> None:
 
 
 def remember(server: DiceServer, snapshot: Snapshot, report: KernelReport) -> None:
-    """Keep the text of the lines that a report's compile errors are about, to find them again."""
+    """Keep the text of the lines that a report's compile errors or findings are about, to find them again."""
+    lines = [finding.line for finding in report.sanitized.findings] if report.sanitized is not None else []
     if isinstance(report.build, CompileFailed):
+        lines = [message.line for message in report.build.messages]
+    if lines:
         key = (snapshot.document.uri, report.name, snapshot.keys.get(report.name, ""))
-        server.error_lines[key] = {message.line: _line(snapshot, message.line) for message in report.build.messages}
+        server.error_lines[key] = {line: line_text(snapshot, line) for line in lines if line is not None}
 
 
 def forget(server: DiceServer, uri: str) -> None:
@@ -86,7 +89,7 @@ def _compile_errors(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Di
             continue
         texts = server.error_lines.get((uri, kernel.id, key), {})
         for message in report.build.messages:
-            line = _find_line(snapshot, kernel.line + message.line - report.line, texts.get(message.line))
+            line = find_line(snapshot, kernel.line + message.line - report.line, texts.get(message.line))
             if line is None:
                 continue
             start = min(index.line_start(line) + message.column, index.line_end(line))
@@ -106,11 +109,15 @@ def _compile_errors(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Di
 
 def _judgements(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Diagnostic]:
     """Kernels that are known to be wrong, and those that are worse than their baseline."""
-    uri, found = snapshot.document.uri, []
+    uri = snapshot.document.uri
+    found: list[types.Diagnostic] = []
     percent = server.settings_of(uri).regression_percent
     for kernel in snapshot.model.kernels:
         report = server.results.report(uri, kernel.id, snapshot.keys[kernel.id])
         if report is None:
+            continue
+        if report.sanitized is not None and report.sanitized.findings:
+            found += _findings(server, snapshot, kernel, report)
             continue
         worse = regression(report, percent)
         verdict = report.verdict
@@ -133,6 +140,34 @@ def _judgements(server: DiceServer, snapshot: Snapshot) -> Sequence[types.Diagno
     return found
 
 
+def _findings(
+    server: DiceServer, snapshot: Snapshot, kernel: Kernel, report: KernelReport
+) -> Sequence[types.Diagnostic]:
+    """What compute-sanitizer found, each at its line; at the kernel's name where the line is not known."""
+    texts = server.error_lines.get((snapshot.document.uri, kernel.id, snapshot.keys[kernel.id]), {})
+    found: list[types.Diagnostic] = []
+    for finding in () if report.sanitized is None else report.sanitized.findings:
+        line = None
+        if finding.line is not None:
+            line = find_line(snapshot, kernel.line + finding.line - report.line, texts.get(finding.line))
+        start, end = _name(snapshot, kernel)
+        if line is not None:
+            text = line_text(snapshot, line)
+            end = snapshot.index.line_start(line) + len(text.rstrip())
+            start = end - len(text.strip())
+        case = f" ({finding.case})" if finding.case else ""
+        found.append(
+            types.Diagnostic(
+                range=to_lsp.range_of(snapshot.index, start, end, server.encoding),
+                message=f"{finding.text}{case}, says compute-sanitizer {finding.tool}",
+                severity=types.DiagnosticSeverity.Error,
+                source=SOURCE,
+                code=finding.hazard,
+            )
+        )
+    return found
+
+
 def _name(snapshot: Snapshot, kernel: Kernel) -> tuple[int, int]:
     """Where the kernel's name stands: on its line, before the parameters."""
     text, line = snapshot.document.text, snapshot.index.line_start(kernel.line)
@@ -140,16 +175,17 @@ def _name(snapshot: Snapshot, kernel: Kernel) -> tuple[int, int]:
     return match.span() if match else (line, snapshot.index.line_end(kernel.line))
 
 
-def _find_line(snapshot: Snapshot, expected: int, text: str | None) -> int | None:
-    """The line nearest to `expected` with exactly this text."""
+def find_line(snapshot: Snapshot, expected: int, text: str | None) -> int | None:
+    """The line of the snapshot nearest to `expected` with exactly this text."""
     for distance in range(LINES_SEARCHED):
         for line in (expected - distance, expected + distance):
-            if 0 <= line < snapshot.index.line_count and _line(snapshot, line) == text:
+            if 0 <= line < snapshot.index.line_count and line_text(snapshot, line) == text:
                 return line
     return None
 
 
-def _line(snapshot: Snapshot, line: int) -> str:
+def line_text(snapshot: Snapshot, line: int) -> str:
+    """A line without its end."""
     return snapshot.document.text[snapshot.index.line_start(line) : snapshot.index.line_end(line)]
 
 

@@ -15,7 +15,7 @@ from dice_lsp.jobs import Job
 from dice_lsp.pipeline import is_left_out
 from dice_lsp.process import ChildDied, ChildError
 from dice_lsp.records import KernelReport, NotCompiled
-from dice_lsp.server import baselines, diagnostics, from_lsp
+from dice_lsp.server import baselines, diagnostics, from_lsp, sanitizing
 from dice_lsp.server.session import DiceServer, Pending
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ async def start_check(
             del server.checking[uri]
         server.refresh()
         server.tell_status()
+        sanitizing.wake(server)
 
     job.on_end(ended)
     return job
@@ -105,6 +106,7 @@ async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> t
     def on_report(report: KernelReport, final: bool) -> None:
         if final:
             pending.pop(report.name, None)
+            report = sanitizing.known(server, snapshot, report)
             server.results.put_report(uri, report, snapshot.keys.get(report.name))
             diagnostics.remember(server, snapshot, report)
             diagnostics.publish(server, uri)

@@ -13,7 +13,7 @@ from dice_lsp import __version__
 from dice_lsp.config import Settings
 from dice_lsp.jobs import Jobs, Results
 from dice_lsp.pipeline import Engine, EngineStatus, OnFillProgress, OnReport
-from dice_lsp.records import Baseline, Compiled, Document, FillReport, KernelReport, Region
+from dice_lsp.records import Baseline, Compiled, Document, FillReport, KernelReport, Region, Sanitized
 from dice_lsp.server.documents import Documents, Snapshot
 from dice_lsp.server.folders import Folders
 from dice_lsp.server.ledger import Ledger
@@ -139,6 +139,10 @@ class EngineLike(Protocol):
     async def code(
         self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
     ) -> Compiled | str: ...
+
+    async def sanitize(
+        self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
+    ) -> Sanitized | None: ...
 
 
 class DiceServer(Server):

@@ -34,6 +34,7 @@ from dice_lsp.records import (
     NotCompared,
     NotCompiled,
     NotTimed,
+    Sanitized,
     TimingResult,
     Unverified,
     Verdict,
@@ -51,6 +52,8 @@ START_ALLOWANCE_S = 30.0
 """What a fresh worker may need on top: loading, and unpacking the compiler's headers for the first time."""
 HELLO_DEADLINE_S = 120.0
 RUN_ALLOWANCE_S = 60.0
+SANITIZE_DEADLINE_S = 300.0
+"""For all tools of compute-sanitizer, each of which has a deadline of its own inside the worker."""
 RUNS_BETWEEN_SIGNS = 24
 """Most runs between two signs of life, each of which has a deadline of its own inside the worker."""
 AFTERMATH_S = 5.0
@@ -105,6 +108,7 @@ class WorkerClient:
         self.on_readiness: Callable[[], None] | None = None
         """Called on the loop whenever `readiness` or `info` changes."""
         self._warming: asyncio.Task[None] | None = None
+        self._sanitizing: asyncio.Task[Sanitized | None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -172,6 +176,7 @@ class WorkerClient:
 
         A worker that dies or does not answer gives `NotCompiled` for each kernel.
         """
+        self.interrupt()
         seconds = self.settings.compile_deadline_s if deadline_s is None else deadline_s
         names = [kernel.get("distinct_name") or kernel["name"] for kernel in job["kernels"]]
         key = _text_key(str(job["text"]), ",".join(names))
@@ -190,6 +195,7 @@ class WorkerClient:
 
         A job that neither verifies nor times does not wait for one that does.
         """
+        self.interrupt()
         key = _text_key(job.text, job.kernel.qualified_name)
         if self._deaths[key] >= MAX_DEATHS:
             return _given_up(job, None, None, _refused(self._deaths[key]))
@@ -220,6 +226,39 @@ class WorkerClient:
             reason = f"the compiler did not end within {job.compile_deadline_s:g} s"
             answer = await self._ask(lane, "judge", {"job": to_wire(job)}, key, compile_s, reason, heard)
         return _given_up(job, build, verdict, answer) if isinstance(answer, str) else from_wire(answer, Judged)
+
+    async def sanitize(self, job: JudgeJob) -> Sanitized | None:
+        """What compute-sanitizer says of a kernel. None when the worker had or got something else to do: ask again later.
+
+        It comes last: whatever else is asked of the worker ends it at once.
+        """
+        if self._judging.busy:
+            return None
+        task = self._sanitizing = asyncio.create_task(self._sanitize(job), name="compute-sanitizer")
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return None if task.cancelled() else task.result()
+
+    async def _sanitize(self, job: JudgeJob) -> Sanitized | None:
+        key = f"sanitize {_text_key(job.text, job.kernel.qualified_name)}"
+        if self._deaths[key] >= MAX_DEATHS:
+            return Sanitized((), (), _refused(self._deaths[key]))
+        lane = self._judging
+        async with lane.turn():
+            seconds = SANITIZE_DEADLINE_S + job.compile_deadline_s
+            reason = f"compute-sanitizer did not end within {seconds:g} s"
+            answer = await self._ask(lane, "sanitize", {"job": to_wire(job)}, key, seconds, reason)
+        if answer is None:
+            return None
+        return Sanitized((), (), answer) if isinstance(answer, str) else from_wire(answer, Sanitized)
+
+    def interrupt(self) -> None:
+        """End what runs only because nothing else did."""
+        if self._sanitizing is not None and not self._sanitizing.done():
+            self._sanitizing.cancel()
 
     def _lane(self, runs: bool) -> _Lane:
         """Who is asked. The one that compiles must have been told where kernels run, or its evidence would be another."""

@@ -45,6 +45,7 @@ from dice_lsp.records import (
 from dice_lsp.source import slice as slices
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
 from dice_lsp.source.tokens import split_top_level
+from dice_lsp.worker.confine import Confinement, compiler_policy
 from dice_lsp.worker.occupancy import limits_of, occupancy
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
 
@@ -206,6 +207,18 @@ class Compiler:
     def program(self, job: CompileJob) -> Program:
         """The document cut and its headers read, without compiling: what the host emulation takes too."""
         return _Assembler(self, job).assemble()
+
+    def document_line(self, job: CompileJob, program: Program, build: Compiled, file: str, line: int) -> int | None:
+        """Where a line of a build's line information (file as the compiler names it, one-based) stands in the document.
+
+        For a header of the user's that is the include that leads to it; None for a header of the toolkit.
+        """
+        prefix_lines = 0 if build.compiler.startswith("nvcc") else self._nvrtc_text(program)[1]
+        if os.path.basename(file) == _DOCUMENT:
+            return line - 1 - prefix_lines if 0 < line - prefix_lines <= job.text.count("\n") + 1 else None
+        name = os.path.normpath(file)
+        included = (header for header in program.headers if name in (header.path, os.path.basename(header.path)))
+        return next((max(header.included_at, 0) for header in included), None)
 
     # What is on this machine
 
@@ -543,11 +556,13 @@ class Compiler:
                 "-o", str(output), str(source),
             ]  # fmt: skip
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
+            read = [*map(str, self._toolkit), *_Assembler(self, job).places()]
             try:
-                done = process.run(
-                    command, deadline_s=job.deadline_s, cwd=folder, env={**environment, "TMPDIR": folder},
-                    cancelled=cancelled,
-                )  # fmt: skip
+                with Confinement(compiler_policy(self.nvcc_path, read, [folder])) as confinement:
+                    done = process.run(
+                        command, deadline_s=job.deadline_s, cwd=folder, env={**environment, "TMPDIR": folder},
+                        cancelled=cancelled, confine=confinement.enter,
+                    )  # fmt: skip
             except OSError as error:
                 return (NotCompiled(f"nvcc could not be started: {error}"),) * len(job.kernels)
             if done.timed_out:
@@ -673,6 +688,10 @@ class _Assembler:
         self.lines: list[int] = []
         self.resolved: dict[tuple[int, int], str | None] = {}
         """(text, offset of an include) -> path of a user's header, or None for one that is left out."""
+
+    def places(self) -> tuple[str, ...]:
+        """Folders that a header may be read from: the workspace and those that were named."""
+        return tuple(dict.fromkeys(map(str, self.roots)))
 
     def assemble(self) -> Program:
         job = self.job

@@ -1,6 +1,6 @@
 """The program that `compute-sanitizer` looks at: loads device code, launches it on the cases of a plan, and ends.
 
-    python -I -S sanitized_run.py FOLDER TOOL
+    python -I -S sanitized_run.py FOLDER
 
 It stands alone and needs nothing but the standard library and the driver: the tool starts it once per check, so every
 import would be paid for each time. FOLDER holds `plan.json` as `worker.sanitizer` writes it, the device code and the
@@ -54,7 +54,7 @@ class Driver:
         return word.value.decode() if known and word.value is not None else f"error {code}"
 
 
-def run(folder: str, tool: str) -> None:
+def run(folder: str) -> None:
     """Launch every case of the plan once, each with buffers of its own."""
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         plan = json.load(file)
@@ -73,7 +73,7 @@ def run(folder: str, tool: str) -> None:
     driver.ask("cuModuleLoadData", ctypes.byref(module), code)
     driver.ask("cuModuleGetFunction", ctypes.byref(function), module, plan["symbol"].encode())
     for launch in plan["launches"]:
-        if tool in launch["tools"] and not _launched(driver, function, launch, base):
+        if not _launched(driver, function, launch, base):
             # What follows in a context that is lost would only repeat the complaint.
             return
 
@@ -112,7 +112,7 @@ def main() -> int:
     # The tool stands between us and whoever gave it a deadline: when it is killed, this process must not stay on the card.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     try:
-        run(sys.argv[1], sys.argv[2])
+        run(sys.argv[1])
     except Unusable as error:
         print(error, file=sys.stderr)
         return UNUSABLE
