@@ -91,7 +91,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-c", start, root, module, *arguments]
 
 
-def _before_exec(limits: Limits, parent: int) -> Callable[[], None]:
+def _before_exec(limits: Limits, parent: int, confine: Callable[[], None] | None = None) -> Callable[[], None]:
     def set_limit(kind: int, value: int | None) -> None:
         if value is not None:
             hard = resource.getrlimit(kind)[1]
@@ -112,6 +112,8 @@ def _before_exec(limits: Limits, parent: int) -> Callable[[], None]:
         set_limit(resource.RLIMIT_NOFILE, limits.open_files)
         if limits.niceness:
             os.nice(limits.niceness)
+        if confine is not None:
+            confine()
 
     return apply
 
@@ -132,24 +134,30 @@ def run(
     env: Mapping[str, str] | None = None,
     cancelled: threading.Event | None = None,
     pass_fds: Sequence[int] = (),
+    confine: Callable[[], None] | None = None,
 ) -> Finished:
     """Run a short child to its end, its deadline, or until `cancelled` is set, then kill its whole group.
 
-    Blocks; call it in a worker process or a thread, never on the server's loop. Raises `FileNotFoundError` when the
-    program is not there and `Cancelled` after a cancel.
+    `confine` is called in the child just before its program starts, between fork and exec: it may do little more than
+    system calls. Blocks; call it in a worker process or a thread, never on the server's loop. Raises
+    `FileNotFoundError` when the program is not there, `OSError` when it cannot be started or confined, and
+    `Cancelled` after a cancel.
     """
     started = time.monotonic()
-    child = subprocess.Popen(
-        list(argv),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        env=None if env is None else dict(env),
-        start_new_session=True,
-        pass_fds=pass_fds,
-        preexec_fn=_before_exec(limits, os.getpid()),
-    )
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            start_new_session=True,
+            pass_fds=pass_fds,
+            preexec_fn=_before_exec(limits, os.getpid(), confine),
+        )
+    except subprocess.SubprocessError as error:
+        raise OSError(f"{argv[0]} could not be limited and confined") from error
     timed_out = False
     try:
         data: bytes | None = stdin

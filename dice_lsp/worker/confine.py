@@ -17,6 +17,7 @@ import functools
 import glob
 import os
 import platform
+import shutil
 import stat
 import struct
 import sys
@@ -272,8 +273,19 @@ def runner_policy(write: Sequence[str] = ()) -> Policy:
     return Policy(read, (*_DEVICES, *devices, *write))
 
 
-def compiler_policy(compiler: str, read: Sequence[str], write: Sequence[str]) -> Policy:
+def compiler_policy(compiler: str, read: Sequence[str], write: Sequence[str] = ()) -> Policy:
     """For a compiler: it starts its own parts, reads the system and the folders named, and writes where it is told."""
-    own = os.path.dirname(os.path.dirname(os.path.realpath(compiler)))
-    own_places = (own,) if own not in ("/", "") else ()
-    return Policy((*_SYSTEM, "/dev", *own_places, *toolkit_places(), *read), (*_DEVICES, *write), programs=True)
+    names = (compiler, *_HOST_COMPILERS)
+    own = [_home_of(found) for name in names if (found := shutil.which(name)) is not None]
+    return Policy((*_SYSTEM, "/dev", *own, *toolkit_places(), *read), (*_DEVICES, *write), programs=True)
+
+
+_HOST_COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++")
+"""Those that nvcc looks for by itself."""
+
+
+def _home_of(program: str) -> str:
+    """The folder whose `bin` holds a program: its libraries and other parts lie there. Never a user's home."""
+    folder = os.path.dirname(os.path.realpath(program))
+    above = os.path.dirname(folder)
+    return folder if above in ("/", os.path.realpath(os.path.expanduser("~"))) else above
