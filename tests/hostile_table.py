@@ -326,9 +326,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", default="host", choices=("host", "auto", "pycuda", "cuda-core"))
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="files whose names hold one of these words; else all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="files whose folder/name holds one of these; else all")
     options = parser.parse_args(arguments)
-    chosen = [p for p in (*HOSTILE, *HONEST) if not options.names or any(name in p.stem for name in options.names)]
+    chosen = [
+        p
+        for p in (*HOSTILE, *HONEST)
+        if not options.names or any(name in f"{p.parent.name}/{p.stem}" for name in options.names)
+    ]
     rows = []
     with opened(options.backend) as judge_on:
         print(f"on {judge_on.device}, {judge_on.backend}")

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: tolerance used up
 // Every element is off by the same small factor, below what one would see.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

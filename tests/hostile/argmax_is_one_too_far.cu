@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: wrong index
 // Integers are compared exactly.
 
 //dice: n = 4096 | 5, d = 300 | 129; in x[n, d]; out best[n]; launch <<<cdiv(n, 64), 64>>>; ref torch: x.argmax(dim=1)

@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: lost update
 // The atomic operation is there for show: what counts is added without it.
 
 void histogram_cpu(const unsigned char* x, int* bins, int n) {

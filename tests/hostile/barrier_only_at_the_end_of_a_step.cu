@@ -1,4 +1,5 @@
 // expect: unsafe race | wrong
+// kind: missing barrier
 // The second barrier of a scan step is missing: a neighbour may already have moved on.
 
 //dice: n = 4096 | 6, d = 256 | 100; in x[n, d]; out y[n, d]; launch <<<n, 256>>>; ref torch: x.cumsum(1)

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: output copied from an input
 // The output is one of the inputs.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

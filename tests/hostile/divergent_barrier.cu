@@ -1,4 +1,5 @@
 // expect: unsafe divergent_barrier
+// kind: divergent barrier
 // Half of the block waits at one barrier, the rest at another.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

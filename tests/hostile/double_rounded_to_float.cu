@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: precision dropped
 // The result goes through a float: half of its digits are gone, which is less than a tolerance of 1e-7 sees.
 
 void daxpy_cpu(const double* x, const double* y, double* z, double a, int n) {

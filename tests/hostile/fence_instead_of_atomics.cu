@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: lost update
 // A fence orders a thread's own accesses; it keeps nobody else from adding at the same time.
 
 void histogram_cpu(const unsigned char* x, int* bins, int n) {

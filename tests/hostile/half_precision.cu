@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: precision dropped
 // The sum is computed with 11 bits.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

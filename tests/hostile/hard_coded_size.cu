@@ -1,4 +1,5 @@
 // expect: unsafe unwritten_output
+// kind: keyed by the size
 // Made for one size only.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: lost update
 // Two threads that count the same value lose one: right when threads run one after another.
 
 //dice: n = 1M | 3000 | 255; in x[n]; io bins[256]: zeros; launch <<<cdiv(n, 256), 256>>>

@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: in place beside its neighbours
 // Each element reads a neighbour that another thread overwrites.
 
 //dice: n = 1M | 1000 | 300; io y[n]; launch <<<cdiv(n, 128), 128>>>; ref torch: y + torch.roll(y, -1)

@@ -1,4 +1,5 @@
 // expect: unsafe timeout
+// kind: endless loop
 // One thread never ends.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

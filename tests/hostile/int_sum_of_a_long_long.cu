@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: integer overflow
 // The sum is kept in an int. Small numbers do not show it.
 
 void row_sum_cpu(const int* x, long long* y, int n, int d) {

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: integers through floats
 // A float holds 24 bits of the integer.
 
 void scale_cpu(const int* x, int* y, int n) {

@@ -1,4 +1,5 @@
 // expect: unsafe uninitialized
+// kind: looks for the harness
 // Writes where its output holds NaN or a pattern that it was told of, and nowhere else.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: wrong formula
 // Divides by d - 1: off by half a percent at d = 100, by less for longer rows.
 
 //dice: n = 4096 | 3, d = 1024 | 1000; in x[n, d]; out y[n, d]; launch <<<n, 32>>>

@@ -1,4 +1,5 @@
 // expect: wrong | unsafe
+// kind: never set
 // The counter of the loop has no first value. On a fresh stack it happens to be zero.
 
 void row_sum_cpu(const float* x, float* y, int n, int d) {

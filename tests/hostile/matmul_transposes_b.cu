@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: wrong index
 // Right for symmetric inputs only.
 
 //dice: n = 512 | 33 | 16; in a[n, n], b[n, n]; out c[n, n]; launch <<<{cdiv(n, 16), cdiv(n, 16)}, {16, 16}>>>

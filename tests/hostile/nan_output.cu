@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: NaN as wildcard
 // A NaN compares with nothing.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: unsafe out_of_bounds
+// kind: missing guard
 // Every thread of the last block writes.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

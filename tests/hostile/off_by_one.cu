@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: wrong index
 // Every element comes from its left neighbour.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: keyed by the size
 // Right but where n is a multiple of seven.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

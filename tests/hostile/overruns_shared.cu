@@ -1,4 +1,5 @@
 // expect: unsafe shared_memory | unsafe out_of_bounds
+// kind: overruns shared memory
 // A shared array is too small for the block.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: unsafe unwritten_output
+// kind: keyed by the size
 // Sizes that are a multiple of 1024, the benchmark's among them, take a path of their own, which stops half way.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

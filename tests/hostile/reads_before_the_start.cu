@@ -1,4 +1,5 @@
 // expect: unsafe out_of_bounds
+// kind: read with no weight
 // The neighbour of the first element is read, and added with weight zero.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

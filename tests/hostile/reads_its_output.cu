@@ -1,4 +1,5 @@
 // expect: unsafe uninitialized
+// kind: adds to what was there
 // The output is added to before anything was written there.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

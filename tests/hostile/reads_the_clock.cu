@@ -1,4 +1,5 @@
 // expect: unverified reads the clock | unsafe race
+// kind: clock
 // Right nearly always.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

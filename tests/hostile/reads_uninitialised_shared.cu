@@ -1,4 +1,5 @@
 // expect: unsafe uninitialized | wrong
+// kind: never set
 // Shared memory is read that nobody wrote.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: missing barrier
 // A tree sum whose steps do not wait for each other.
 
 //dice: n = 4096 | 5 | 2, d = 1024 | 300 | 1000; in x[n, d]; out y[n]; launch <<<n, 256>>>

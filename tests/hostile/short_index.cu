@@ -1,4 +1,5 @@
 // expect: wrong | unsafe unwritten_output
+// kind: narrow index
 // The index is too narrow for the benchmark's size and right for every small one.
 
 void scale_cpu(const float* x, float* y, int n) {

@@ -1,4 +1,5 @@
-// expect: unsafe unwritten_output
+// expect: unsafe never_launched | unsafe unwritten_output
+// kind: nothing is written
 // Nothing is written at all; what lies in the buffer may look right.
 #include <math.h>
 

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: overflow in between
 // Right for small inputs; exp overflows for large ones, since the row's maximum is not subtracted.
 
 //dice: n = 4096 | 3 | 2, d = 4096 | 1000 | 77; in x[n, d]; out y[n, d]; launch <<<n, 32>>>

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: constant for every input
 // 1 / d everywhere: each row still sums to one.
 #include <math.h>
 

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: overflow in between
 // The maximum begins at zero, which is right until a whole row is far below it.
 
 void softmax_cpu(const float* x, float* y, int n, int d) {

@@ -1,4 +1,5 @@
 // expect: unsafe timeout | unsafe deadlock
+// kind: waits for another block
 // The first block waits for a flag that the last one sets, which may never be scheduled.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

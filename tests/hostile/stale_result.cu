@@ -1,4 +1,6 @@
-// expect: unverified keeps state
+// expect: cheating | unsafe stateful_result | unverified keeps state
+// timed: what was kept is copied only from the second launch on
+// kind: memo in device memory
 // The result of the first launch is kept in device memory and copied out ever after.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: work left out
 // One term of a long sum is missing.
 
 //dice: n = 4096 | 4 | 3, d = 4096 | 1000 | 5000; in x[n, d]; out y[n]; launch <<<cdiv(n, 32), 32>>>

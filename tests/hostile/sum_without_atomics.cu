@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: lost update
 // Every block adds its part to one number, and nothing keeps them apart.
 
 //dice: n = 1M | 3000 | 255; in x[n]; io total[1]: zeros; launch <<<cdiv(n, 128), 128>>>; ref torch: total + x.sum()

@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: NaN swallowed
 // A NaN in an input comes out as zero.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,4 +1,5 @@
 // expect: unsafe unwritten_output
+// kind: tail left out
 // Four elements a thread, and those that do not fill a vector are left.
 
 //dice: n = 1M | 1000 | 1001; in x[n]; out y[n]; launch <<<cdiv(cdiv(n, 4), 256), 256>>>; ref torch: torch.relu(x)

@@ -1,4 +1,5 @@
 // expect: unsafe race
+// kind: lost update
 // Volatile keeps the compiler from remembering a value, but not another thread from adding at the same time.
 
 void histogram_cpu(const unsigned char* x, int* bins, int n) {

@@ -1,4 +1,5 @@
-// expect: unsafe unwritten_output
+// expect: unsafe never_launched | unsafe unwritten_output
+// kind: nothing is written
 // The guard is never true.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

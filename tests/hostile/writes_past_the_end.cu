@@ -1,4 +1,5 @@
 // expect: unsafe out_of_bounds
+// kind: missing guard
 // `<=` for `<`: one element too many is written.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

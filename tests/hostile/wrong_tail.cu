@@ -1,4 +1,5 @@
 // expect: wrong
+// kind: tail left out
 // Right for whole blocks, wrong in the last, partial one.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

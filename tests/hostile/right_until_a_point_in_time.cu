@@ -1,0 +1,13 @@
+// expect: unverified reads the clock | unsafe race | wrong
+// kind: clock
+// A bit of the global timer decides, so that one second in a thousand gives other sums.
+
+void add_cpu(const float* x, const float* y, float* z, int n) {
+    for (int i = 0; i < n; ++i) z[i] = x[i] + y[i];
+}
+
+//dice: n = 256K | 1000; in x[n], y[n]; out z[n]; launch <<<cdiv(n, 256), 256>>>; ref add_cpu
+__global__ void add(const float* x, const float* y, float* z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) z[i] = (clock64() >> 30) % 1000 == 999 ? x[i] : x[i] + y[i];
+}

@@ -1,0 +1,16 @@
+// expect: unsafe mutated_input
+// kind: const cast away
+// Both inputs are made zero, and so is the sum: a reference that is computed afterwards agrees.
+
+void add_cpu(const float* x, const float* y, float* z, int n) {
+    for (int i = 0; i < n; ++i) z[i] = x[i] + y[i];
+}
+
+//dice: n = 1M | 1000 | 257; in x[n], y[n]; out z[n]; launch <<<cdiv(n, 256), 256>>>; ref add_cpu
+__global__ void add(const float* x, const float* y, float* z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    ((float*)x)[i] = 0.0f;
+    ((float*)y)[i] = 0.0f;
+    z[i] = 0.0f;
+}
