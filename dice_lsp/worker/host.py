@@ -54,6 +54,14 @@ _PATTERN = "-ftrivial-auto-var-init=pattern"
 """What a local variable holds before it is set: on a fresh stack that would be zero, which hides that it never was."""
 _GCC_WATCH = ("--param=tsan-distinguish-volatile=1", "--param=tsan-instrument-func-entry-exit=0")
 _CLANG_WATCH = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0")
+_ARITHMETIC = {
+    "fused": ("-ffp-contract=fast",),
+    "defined": (
+        "-fno-wrapv", "-fsanitize=signed-integer-overflow,float-cast-overflow,shift,integer-divide-by-zero",
+        "-fsanitize-undefined-trap-on-error",
+    ),
+}  # fmt: skip
+_FUSED_X86 = ("-mfma",)
 _RUNNER_FLAGS = ("-std=c++17", "-O2", "-rdynamic", "-Wl,--no-as-needed")
 _HEADERS = ("emulation.h", "interface.h", "double.h")
 _VERSION = "1"
@@ -174,7 +182,7 @@ class HostBackend:
         except HostUnavailable as error:
             return NotSupported(str(error))
         key = hashlib.sha256(repr((source.device_text, source.path, source.kernel, sorted(source.template.items()),
-                                   source.include_dirs, source.flags, source.function, source.fp64,
+                                   source.include_dirs, source.flags, source.function, source.fp64, source.arithmetic,
                                    source.compiled.arch if source.compiled else "")).encode()).hexdigest()  # fmt: skip
         with self._lock:
             if key not in self._built:
@@ -281,6 +289,11 @@ class HostBackend:
             flags.append("-fsanitize=bounds,alignment,thread" if text.vectors else "-fsanitize=bounds,thread")
             flags += _CLANG_WATCH if tools.clang else _GCC_WATCH
             flags += [_PATTERN] if tools.patterns else []
+        elif source.arithmetic == "fused" and not _fuses():
+            return NotSupported("this processor has no fused multiply-add")
+        elif source.arithmetic:
+            flags += _ARITHMETIC[source.arithmetic]
+            flags += _FUSED_X86 if source.arithmetic == "fused" and os.uname().machine == "x86_64" else ()
         try:
             header = self._precompiled(tools, flags)
         except HostUnavailable as error:
@@ -312,6 +325,16 @@ class HostBackend:
                 what = f"{message.text} ({place})"
             return NotSupported(f"the host compiler does not take it: {what}")
         return HostKernel(source, self.toolchain, shared, text.vectors, text.shared_arrays, text.notes)
+
+
+def _fuses() -> bool:
+    """This processor has a fused multiply-add."""
+    if os.uname().machine != "x86_64":
+        return os.uname().machine == "aarch64"
+    try:
+        return re.search(r"^flags\b.*\bfma\b", Path("/proc/cpuinfo").read_text(), re.M) is not None
+    except OSError:
+        return False
 
 
 def _first_line(data: bytes) -> str:

@@ -119,7 +119,9 @@ class Source:
     function: str | None = None
     """When set, prepare this host function of the file (a CPU reference) instead of the kernel; host back end only."""
     fp64: bool = False
-    """With `function`: compute in double precision; `float` buffers and scalars are then passed as doubles."""
+    """On the host: compute in double precision; `float` buffers and scalars are then passed as doubles."""
+    arithmetic: str = ""
+    """With `function`: `fused` contracts `a * b + c` as a device compiler may; `defined` stops where C leaves the result open."""
 
 
 class Prepared(Protocol):
