@@ -103,11 +103,7 @@ class Confinement:
         self._program = ctypes.create_string_buffer(
             struct.pack("HxxxxxxP", len(self._filter) // 8, ctypes.addressof(self._code)) if self._code else b"\0" * 16
         )
-        held = ["landlock"] if self._ruleset is not None else []
-        held += ["seccomp"] if self._filter else []
-        missing = [] if self._ruleset is not None else ["no landlock in this kernel"]
-        missing += [] if self._filter else ["no seccomp"]
-        self.words = ", ".join([*held, "limits"]) + (f" ({', '.join(missing)})" if missing else "")
+        self.words = words(self._ruleset is not None, bool(self._filter))
 
     def enter(self) -> None:
         """Confine this thread and whatever it starts. Raises `OSError` when the kernel refuses what it said it has."""
@@ -132,6 +128,13 @@ class Confinement:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def words(landlock: bool, seccomp: bool) -> str:
+    """How a child is confined, for a person; limits and a deadline it always has."""
+    held = [name for name, there in (("landlock", landlock), ("seccomp", seccomp)) if there]
+    missing = [what for what, there in (("no landlock in this kernel", landlock), ("no seccomp", seccomp)) if not there]
+    return ", ".join([*held, "limits"]) + (f" ({', '.join(missing)})" if missing else "")
 
 
 def _check(result: int) -> None:
@@ -278,6 +281,11 @@ def compiler_policy(compiler: str, read: Sequence[str], write: Sequence[str] = (
     names = (compiler, *_HOST_COMPILERS)
     own = [_home_of(found) for name in names if (found := shutil.which(name)) is not None]
     return Policy((*_SYSTEM, "/dev", *own, *toolkit_places(), *read), (*_DEVICES, *write), programs=True)
+
+
+def program_policy(files: Sequence[str]) -> Policy:
+    """For a program of ours that needs its own files and the system's libraries, and writes nothing."""
+    return Policy((*_SYSTEM, "/dev", *files), _DEVICES, programs=True)
 
 
 _HOST_COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "clang++")

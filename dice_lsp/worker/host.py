@@ -28,6 +28,7 @@ from attrs import frozen
 
 from dice_lsp import process
 from dice_lsp.records import CompileFailed, CompileMessage
+from dice_lsp.worker.confine import Confinement, compiler_policy, program_policy
 from dice_lsp.worker.host_symbols import variables_of
 from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text, standard_flag
 from dice_lsp.worker.launch import (
@@ -123,9 +124,13 @@ def find_compiler(cxx: str | None = None) -> str | None:
     return None
 
 
-def _compile(argv: Sequence[str], deadline_s: float, cwd: str | None = None) -> process.Finished:
+def _compile(
+    argv: Sequence[str], deadline_s: float, cwd: str | None = None, read: Sequence[str] = ()
+) -> process.Finished:
+    """Run a compiler that reads the system and `read`, and writes to `cwd` only."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": cwd or tempfile.gettempdir()}
-    return process.run(argv, deadline_s=deadline_s, cwd=cwd, env=env)
+    with Confinement(compiler_policy(argv[0], read, [] if cwd is None else [cwd])) as confinement:
+        return process.run(argv, deadline_s=deadline_s, cwd=cwd, env=env, confine=confinement.enter)
 
 
 class HostUnavailable(Exception):
@@ -308,7 +313,7 @@ class HostBackend:
             tools.cxx, *flags, "-shared", "-fno-diagnostics-color", "-fmax-errors=5" if not tools.clang else "-ferror-limit=5",
             *first, *include, str(main), "-o", str(shared), *libraries,
         ]  # fmt: skip
-        done = _compile(argv, self.compile_deadline_s, str(folder))
+        done = _compile(argv, self.compile_deadline_s, str(folder), [str(tools.folder), *source.include_dirs])
         if done.timed_out:
             return NotSupported(f"the host compiler did not end within {self.compile_deadline_s:g} s")
         if done.returncode != 0 or not shared.exists():
@@ -430,13 +435,16 @@ class HostKernel:
                     address_space_bytes=memory, cpu_s=int(deadline) + 2, file_bytes=0, open_files=64, niceness=1
                 )
                 stack = _FUNCTION_STACK_BYTES if function else _KERNEL_STACK_BYTES
-                done = process.run(
-                    [str(self._toolchain().runner), str(self._shared), str(fd), str(stack)],
-                    deadline_s=deadline,
-                    limits=limits,
-                    env={},
-                    pass_fds=(fd,),
-                )
+                runner = self._toolchain().runner
+                with Confinement(program_policy([str(runner), str(self._shared)])) as confinement:
+                    done = process.run(
+                        [str(runner), str(self._shared), str(fd), str(stack)],
+                        deadline_s=deadline,
+                        limits=limits,
+                        env={},
+                        pass_fds=(fd,),
+                        confine=confinement.enter,
+                    )
                 return self._read(done, launches, offsets, job)
         finally:
             os.close(fd)
