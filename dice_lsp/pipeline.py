@@ -149,12 +149,14 @@ class Engine:
         path: str,
         *,
         candidates: int | None = None,
+        baseline: Baseline | None = None,
         settings: Settings | None = None,
         on_progress: OnFillProgress | None = None,
     ) -> FillReport:
         """Fill a region with candidates and judge each one. Cancelling it stops the model and the judge at once.
 
-        `settings` are those of the document's folder, as for `check`.
+        Candidates are timed beside the kernel that stands there, and where none does that can be a rival, such as in a
+        body that is still blank, beside the kept `baseline`. `settings` are those of the document's folder, as for `check`.
         """
         self._worker.interrupt()
         settings = settings or self.settings
@@ -176,12 +178,12 @@ class Engine:
                 arrived.put_nowait(None)
 
         async with _cancelled_together(asyncio.create_task(decode())) as decoding:
-            baseline = await self._baseline(fill)
+            accepted = await self._accepted(fill)
             while (candidate := await arrived.get()) is not None:
                 candidate = attrs.evolve(candidate, text=close_blocks(region, candidate.text))
                 if fill.knows(candidate):
                     continue
-                fill.add(await self._judge_candidate(fill, candidate, baseline))
+                fill.add(await self._judge_candidate(fill, candidate, accepted))
                 fill.tell("judge", f"{len(fill.reports)} judged")
             try:
                 fill.decode = await decoding
@@ -189,10 +191,10 @@ class Engine:
                 fill.reason = str(refusal)
         if not fill.reports and fill.reason is None:
             fill.reason = "the model wrote nothing for this place; select less, or a whole kernel body"
-        await self._time_candidates(fill, baseline)
+        await self._time_candidates(fill, accepted, baseline)
         return fill.report()
 
-    async def _baseline(self, fill: "_Fill") -> Document | None:
+    async def _accepted(self, fill: "_Fill") -> Document | None:
         """The document as it is, if its kernel is complete and safe: the rival, and the reference when there is no other."""
         if not _COMMENT.sub("", fill.region.middle).strip():
             return None
@@ -206,30 +208,39 @@ class Engine:
         )
         return document if isinstance(judged.build, Compiled) and right else None
 
-    async def _judge_candidate(self, fill: "_Fill", candidate: Candidate, baseline: Document | None) -> CandidateReport:
+    async def _judge_candidate(self, fill: "_Fill", candidate: Candidate, accepted: Document | None) -> CandidateReport:
         refused = screen_fill(fill.region, candidate.text)
         if refused is not None:
             return _report(candidate, NotCompiled(f"the fill {refused}"))
-        job = self._candidate_job(fill, candidate, baseline, verify=fill.settings.verify, benchmark=False)
+        job = self._candidate_job(fill, candidate, accepted, verify=fill.settings.verify, benchmark=False)
         judged = await self._worker.judge(job)
+        fill.evidence = judged.evidence
         return CandidateReport("?", candidate, judged.build, judged.verdict, judged.timing, judged.comparison)
 
-    async def _time_candidates(self, fill: "_Fill", baseline: Document | None) -> None:
+    async def _time_candidates(self, fill: "_Fill", accepted: Document | None, baseline: Baseline | None) -> None:
         """Time the verified candidates once the model is silent. A candidate that fails under the stopwatch is downgraded."""
         if not fill.settings.benchmark:
             return
         verified = [
             item for item in fill.reports if isinstance(item.verdict, Verified) and item.verdict.device != "host"
         ]
+        kept = baseline if accepted is None else None
+        problem = None
+        if kept is not None and fill.evidence is not None:
+            problem = mismatch(kept, fill.evidence.device, fill.evidence.driver, fill.spec)
         for done, item in enumerate(verified):
             fill.tell("time", f"timing {done + 1} of {len(verified)}")
-            job = self._candidate_job(fill, item.candidate, baseline, verify=False, benchmark=True)
+            job = self._candidate_job(fill, item.candidate, accepted, verify=False, benchmark=True)
+            if kept is not None and problem is None:
+                job = attrs.evolve(job, baseline_build=kept.build, baseline_kernel=kept.kernel)
             judged = await self._worker.judge(job)
+            if problem is not None and isinstance(judged.comparison, NotCompared):
+                judged = attrs.evolve(judged, comparison=problem)
             verdict = item.verdict if isinstance(judged.verdict, (Verified, Unverified)) else judged.verdict
             fill.replace(item, attrs.evolve(item, verdict=verdict, timing=judged.timing, comparison=judged.comparison))
 
     def _candidate_job(
-        self, fill: "_Fill", candidate: Candidate, baseline: Document | None, *, verify: bool, benchmark: bool
+        self, fill: "_Fill", candidate: Candidate, accepted: Document | None, *, verify: bool, benchmark: bool
     ) -> JudgeJob:
         text, kernel = splice(fill.region, candidate.text)
         before = unit(fill.region.document, kernel.start)
@@ -243,8 +254,8 @@ class Engine:
             benchmark=benchmark,
         )
         job = attrs.evolve(job, reference_text=before.text)
-        if baseline is not None:
-            job = attrs.evolve(job, baseline_text=baseline.text, baseline_kernel=fill.region.kernel)
+        if accepted is not None:
+            job = attrs.evolve(job, baseline_text=accepted.text, baseline_kernel=fill.region.kernel)
         return job
 
     # Check
@@ -475,6 +486,8 @@ class _Fill:
         self.reports: list[CandidateReport] = []
         self.decode: DecodeStats | None = None
         self.reason: str | None = None
+        self.evidence: Evidence | None = None
+        """Of a candidate: where they run."""
         self._on_progress = on_progress
         self._seen: set[str] = set()
 

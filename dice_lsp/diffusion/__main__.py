@@ -89,6 +89,7 @@ class Models:
         """The checkpoint, read again only when another model or device is asked for."""
         if self._resident is not None and self._resident.key == (model, device):
             return self._resident
+        registry.resolve(model)  # A name that there is not is refused at once: torch takes seconds to load.
         import torch
 
         # Given up first: two checkpoints may not fit together.

@@ -186,11 +186,15 @@ async def _run_fill(
             server.refresh()
             server.tell("dice/candidate", to_lsp.fill_report(number, progress.report) | {"uri": target.document.uri})
 
+    kernel = target.kernel
+    assert kernel is not None
+    await server.ledger.load(target.document.uri, [kernel.id])
     try:
         report = await server.engine.fill(
             target,
             path,
             candidates=candidates,
+            baseline=server.ledger.known(target.document.uri, kernel.id).baseline,
             settings=server.settings_of(target.document.uri),
             on_progress=on_progress,
         )

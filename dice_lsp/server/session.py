@@ -120,6 +120,7 @@ class EngineLike(Protocol):
         path: str,
         *,
         candidates: int | None = None,
+        baseline: Baseline | None = None,
         settings: Settings | None = None,
         on_progress: OnFillProgress | None = None,
     ) -> FillReport: ...
