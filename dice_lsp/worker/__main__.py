@@ -56,6 +56,7 @@ from dice_lsp.records import (
 from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.slice import device_slice, kernel_slice_key
+from dice_lsp.worker import confine
 from dice_lsp.worker.benchmark import benchmark, downgraded
 from dice_lsp.worker.compile import CompileJob, Compiler, Program, build_keys
 from dice_lsp.worker.device import GpuBackend, open_backend
@@ -253,7 +254,7 @@ class Worker:
         if isinstance(backend, GpuBackend):
             return backend.isolation
         held = self.host.describe().get("confinement", "")
-        return "" if not held else "limits (no seccomp)" if held == "limits" else f"{held}, limits"
+        return confine.words(confine.landlock_abi() > 0, held == "seccomp") if held else ""
 
     def _run(
         self, wanted: JudgeJob, source: Source, baseline: Source | None, key: str, job: process.Job
