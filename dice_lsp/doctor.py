@@ -100,6 +100,10 @@ def _devices(hello: dict[str, Any]) -> list[Finding]:
         backends = hello.get("backends", ())
         step = "" if backends else "pip install 'dice-lsp[gpu]'"
         findings.append(Finding("ok" if backends else "missing", "GPU back end", ", ".join(backends) or "none", step))
+        if not hello.get("no_device"):
+            confined = str(hello.get("isolation") or "limits")
+            step = "" if "(" not in confined else "check only files that you trust"
+            findings.append(Finding("note" if step else "ok", "GPU confinement", confined, step))
     return findings
 
 

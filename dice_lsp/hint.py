@@ -190,7 +190,8 @@ def evidence_table(report: KernelReport, history: str = "") -> str:
         text += "\n\n" + "\n".join(f"- {sentence}" for sentence in report.spec.unknown)
     evidence = report.evidence
     text += f"\n\n{evidence.device}, {evidence.toolkit}" + (f", driver {evidence.driver}" if evidence.driver else "")
-    return text + f", {evidence.when}"
+    text += f", {evidence.when}"
+    return text + (f"; it ran under {evidence.isolation}" if evidence.isolation else "")
 
 
 def history_markdown(measurements: Sequence[Measurement], baseline: Baseline | None, svg: bool) -> str:
