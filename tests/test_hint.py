@@ -133,6 +133,13 @@ def test_the_hover_has_the_evidence():
         assert words in table
 
 
+def test_the_hover_says_how_the_kernels_process_was_confined():
+    given = report(timing=TIMING)
+    assert "ran under" not in evidence_table(given)
+    confined = attrs.evolve(given, evidence=attrs.evolve(given.evidence, isolation="seccomp, limits (no landlock)"))
+    assert evidence_table(confined).endswith("; it ran under seccomp, limits (no landlock)")
+
+
 def rows_of(table):
     """The two columns of the first table in a hover."""
     lines = [

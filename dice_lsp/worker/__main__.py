@@ -140,6 +140,7 @@ class Worker:
             "device": backend.name,
             "sanitizer": None if isinstance(tool, str) else f"{tool.version} ({tool.path})".strip(),
             "sanitizer_missing": self._no_sanitizer() or "",
+            "isolation": backend.isolation if isinstance(backend, GpuBackend) else "",
             "here": asdict(self._here()),
         }
 
