@@ -50,8 +50,9 @@ from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker.__main__ import Worker
 from dice_lsp.worker.compile import CompileJob, Compiler, build_keys
+from dice_lsp.worker.device import GpuBackend
 from dice_lsp.worker.host import HostBackend
-from dice_lsp.worker.launch import Source
+from dice_lsp.worker.launch import Backend, Source
 from dice_lsp.worker.verify import verify
 
 HERE = Path(__file__).parent
@@ -181,8 +182,10 @@ def judge(
     *,
     baseline: str | None = None,
     without: Collection[str] = (),
+    gpu: GpuBackend | None = None,
 ) -> Row:
-    """The last kernel of a file through the real pieces on the host: parse, launch spec, compile, verify."""
+    """The last kernel of a file through the real pieces: parse, launch spec, compile, verify; on the host if on no GPU."""
+    backend: Backend = gpu or host
     text = path.read_text()
     expected = expectations(path)
     model = parse(text)
@@ -190,25 +193,27 @@ def judge(
     spec = launch_spec(text, kernel, model)
     started = time.monotonic()
     job = CompileJob(text, str(path), (kernel,), templates={kernel.name: spec.template})
+    if gpu is not None:
+        job = attrs.evolve(job, arch=gpu.arch)
     build = compiler.compile(job)[build_keys((kernel,))[0]]
     compiled = time.monotonic()
     if not isinstance(build, Compiled):
         words = f"{kind_of(type(build))}: {build}"
-        return Row(path, "host", expected, None, build, words, compiled - started, 0.0)
+        return Row(path, backend.kind, expected, None, build, words, compiled - started, 0.0)
     source = Source(compiler.program(job).device_text, str(path), kernel, spec.template, build)
     judged = JudgeJob(text, str(path), kernel, spec)
     baseline_source = None
     if baseline is not None:
         accepted = parse(baseline).kernels[-1]
         old = CompileJob(baseline, str(path), (accepted,), templates={accepted.name: spec.template})
-        old_build = compiler.compile(old)[build_keys((accepted,))[0]]
+        old_build = compiler.compile(attrs.evolve(old, arch=job.arch))[build_keys((accepted,))[0]]
         assert isinstance(old_build, Compiled), old_build
         baseline_source = Source(compiler.program(old).device_text, str(path), accepted, spec.template, old_build)
         judged = attrs.evolve(judged, baseline_text=baseline, baseline_kernel=accepted)
     more: Mapping[str, Any] = {"without": frozenset(without)} if without else {}
-    verdict = verify(judged, source, host, host, baseline_source=baseline_source, **more)
+    verdict = verify(judged, source, backend, host, baseline_source=baseline_source, **more)
     done = time.monotonic()
-    return Row(path, "host", expected, verdict, build, in_words(verdict), compiled - started, done - compiled)
+    return Row(path, backend.kind, expected, verdict, build, in_words(verdict), compiled - started, done - compiled)
 
 
 class HostJudge:
@@ -226,15 +231,15 @@ class HostJudge:
 
 
 class WorkerJudge:
-    """A worker with a GPU, asked as its parent asks it."""
+    """A worker with a GPU, asked as its parent asks it. One that is lent is left open."""
 
-    def __init__(self, backend: str) -> None:
-        self._worker = Worker()
+    def __init__(self, backend: str, worker: Worker | None = None) -> None:
+        self._worker, self._lent = worker or Worker(), worker is not None
         self._settings = {"backend": backend}
         here = self._worker.hello({"settings": self._settings}, self._call())
         self.backend, self.device = str(here["backend"]), str(here["device"])
         if self.backend == "host":
-            self._worker.close()
+            self.close()
             raise SystemExit(f"no GPU to judge on: {here['no_device'] or 'none was found'}")
 
     def __call__(self, path: Path) -> Row:
@@ -252,7 +257,8 @@ class WorkerJudge:
         return Row(path, self.backend, expected, judged.verdict, judged.build, words, 0.0, took_s)
 
     def close(self) -> None:
-        self._worker.close()
+        if not self._lent:
+            self._worker.close()
 
     @staticmethod
     def _call() -> process.Job:

@@ -1,4 +1,4 @@
-// expect: wrong
+// expect: unsafe precision_dropped | wrong
 // kind: precision dropped
 // The result goes through a float: half of its digits are gone, which is less than a tolerance of 1e-7 sees.
 

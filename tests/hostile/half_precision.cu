@@ -1,4 +1,4 @@
-// expect: wrong
+// expect: unsafe precision_dropped | wrong
 // kind: precision dropped
 // The sum is computed with 11 bits.
 

@@ -1,4 +1,4 @@
-// expect: wrong
+// expect: unsafe precision_dropped | wrong
 // kind: precision dropped
 // A long sum of halves is kept in a half: from 2048 on every term below one is lost.
 #include <cuda_fp16.h>

@@ -1,0 +1,64 @@
+"""The whole suite of hostile and honest kernels on a card, through the worker as a user's kernels go."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dice_lsp.worker.checks import CHECKS
+from dice_lsp.worker.compile import Compiler
+from dice_lsp.worker.host import HostBackend
+from tests.gpu.support import KINDS, Bench, record
+from tests.hostile_table import (
+    HONEST,
+    HOSTILE,
+    NOT_SEEN,
+    WorkerJudge,
+    columns,
+    confusion,
+    expectations,
+    judge,
+    kinds,
+    totals,
+)
+
+pytestmark = pytest.mark.timeout(300)
+VERIFYING = {name for name, check in CHECKS.items() if check.backends == ("gpu",)} - {
+    "sanitizer",
+    "timed_outputs",
+    "physical_limit",
+}
+"""Checks that only a GPU makes, and makes when it verifies."""
+
+
+def test_hostile_kernels_are_refused_and_honest_ones_pass(bench: Bench) -> None:
+    # Both back ends run one machine code; the second one need not see every honest kernel to show that.
+    honest = HONEST if bench.backend.kind == KINDS[0] else HONEST[::3]
+    judge_on = WorkerJudge(bench.backend.kind, bench.worker)
+    rows = [judge_on(path) for path in (*HOSTILE, *honest)]
+    print(f"{columns(confusion(rows))}\n\n{columns(totals(rows))}")
+    kind = bench.backend.kind
+    cells = Counter(
+        (" / ".join(row.unseen and ("cannot be seen",) or row.expectation.on(kind)), row.given) for row in rows
+    )
+    for (expected, given), count in sorted(cells.items()):
+        record("hostile", kind, expected, given, count, "")
+    for folder, verified, refused, unseen, seconds in totals(rows)[1:]:
+        what = f"all {folder}" if folder == "honest" else f"all {folder}, of {len(kinds(HOSTILE))} kinds"
+        given = f"{verified} verified, {refused} refused, {unseen} cannot be seen"
+        record("hostile", kind, what, given, int(verified) + int(refused) + int(unseen), f"{seconds} s")
+    bad = [f"{row.path.stem}: {row.words}, expected {row.expectation.on(row.backend)}" for row in rows if not row.fine]
+    for line in bad:
+        record("hostile", kind, "not as expected", line, 1, "")
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("path", [p for p in HOSTILE if expectations(p).check in VERIFYING], ids=lambda path: path.stem)
+def test_only_the_check_that_it_names_finds_the_trick(bench: Bench, path: Path) -> None:
+    compiler, host = Compiler(), HostBackend()
+    try:
+        row = judge(path, compiler, host, gpu=bench.backend, without={expectations(path).check})
+    finally:
+        host.close()
+        compiler.close()
+    assert row.words.startswith(NOT_SEEN), row.words
