@@ -267,12 +267,12 @@ class Worker:
                 wanted, source, self.backend(), self._reference_host(), check_cancelled=job.check,
                 on_progress=lambda words: job.emit("progress", words), baseline_source=baseline,
             )  # fmt: skip
-            if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
-                self._killed[key] += 1
             job.emit("verdict", to_wire(verdict, Verdict))
         timing, comparison = self._timed(wanted, source, baseline or _kept_baseline(wanted), verdict, job)
         first = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims) or "the only case"
         verdict = downgraded(timing, first) or verdict
+        if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
+            self._killed[key] += 1
         job.emit("timing", to_wire(timing, TimingResult))
         return verdict, timing, comparison
 

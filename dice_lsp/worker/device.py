@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from dice_lsp.lease import Lease
 from dice_lsp.process import ChildDied, ChildError, Limits, SyncFramedChild, module_command
@@ -45,6 +45,12 @@ SETUP_ALLOWANCE_S = 30.0
 """On top of a kernel's own deadline: the context, loading, and copies. The child itself keeps the kernel's deadline."""
 TIMING_DEADLINE_S = 120.0
 KILLS_BEFORE_QUARANTINE = 2
+LEAST_DEADLINE_S = 2.0
+DEADLINE_FACTOR = 20
+"""A launch of the shape and the scalars of one that has ended may take this many times as long, and no less than the
+least deadline. A case that has not run yet has the whole time that is allowed: what it takes cannot be told from others,
+since a scalar may be a number of rounds."""
+KNOWN_LAUNCHES = 4096
 SPARE_OUTPUT_BYTES = 256 << 20
 RUNNER_LIMITS = Limits(file_bytes=1 << 20, open_files=1024)
 """A context maps far more than it uses, so its address space has no limit; nothing it writes is a file."""
@@ -246,6 +252,7 @@ class GpuBackend:
         self._faulted_before = False
         self._sent: set[str] = set()
         self._kills: collections.Counter[str] = collections.Counter()
+        self._took_s: collections.OrderedDict[tuple[Any, ...], float] = collections.OrderedDict()
         self._held_by: int | None = None
         self._bus_id = ""
 
@@ -394,6 +401,8 @@ class GpuBackend:
             return Faulted("timeout", f"not run again: it had to be killed {self._kills[key]} times")
         if (stuck := self._stuck()) is not None:
             return stuck
+        known = (key, *_shape(launch))
+        launch = evolve(launch, deadline_s=self._deadline_s(known, launch.deadline_s))
         buffers = [argument for argument in launch.arguments if isinstance(argument, BufferArgument)]
         offsets, end = _places([buffer.initial.nbytes for buffer in buffers])
         self._arena.reserve(max(end, 1))
@@ -414,9 +423,19 @@ class GpuBackend:
                 buffer.name: self._arena.take(offset, buffer.initial) if buffer.writable else np.array(buffer.initial)
                 for buffer, offset in zip(buffers, offsets, strict=True)
             }
+            self._remember(known, float(answer["elapsed_ms"]) / 1000)
             result = Ran(outputs, float(answer["elapsed_ms"]), _notes(source.compiled.cubin))
         self._arena.empty()
         return result
+
+    def _deadline_s(self, known: tuple[Any, ...], most_s: float) -> float:
+        took_s = self._took_s.get(known)
+        return most_s if took_s is None else min(most_s, max(LEAST_DEADLINE_S, DEADLINE_FACTOR * took_s))
+
+    def _remember(self, known: tuple[Any, ...], took_s: float) -> None:
+        self._took_s[known] = max(took_s, self._took_s.pop(known, 0.0))
+        if len(self._took_s) > KNOWN_LAUNCHES:
+            self._took_s.popitem(last=False)
 
     def _launch(self, source: Source, launch: Launch, offsets: Sequence[int], layout: str) -> dict[str, Any]:
         places = iter(offsets)
@@ -453,17 +472,7 @@ class GpuBackend:
         None when no band is touched: the access is a read, or far away.
         """
         short = min(launch.deadline_s, 2.0)
-        again = Launch(
-            launch.grid,
-            launch.block,
-            launch.smem_bytes,
-            launch.arguments,
-            launch.order,
-            launch.guard,
-            launch.seed,
-            short,
-        )
-        answer = self._launch(source, again, offsets, "wide")
+        answer = self._launch(source, evolve(launch, deadline_s=short), offsets, "wide")
         fault: dict[str, Any] | None = answer.get("fault")
         return fault if fault is not None and fault["hazard"] == "out_of_bounds" and fault["code"] == 0 else None
 
@@ -627,6 +636,15 @@ def _loads_on(compiled_for: str, device: str) -> bool:
     if target.endswith("a"):
         return digits == own
     return digits[:-1] == own[:-1] and int(digits) <= int(own)
+
+
+def _shape(launch: Launch) -> tuple[Any, ...]:
+    """What decides how long a launch takes, apart from what its buffers hold."""
+    arguments = tuple(
+        argument.data if isinstance(argument, ScalarArgument) else argument.initial.nbytes
+        for argument in launch.arguments
+    )
+    return launch.grid, launch.block, launch.smem_bytes, arguments
 
 
 def _fault(hazard: str, where: str) -> dict[str, Any]:

@@ -51,6 +51,16 @@ BAND_BYTES = 64 << 10
 MINIMUM_BAND_BYTES = 4 << 10
 WIDE_BAND_BYTES = 4 << 20
 """Bands of the run that looks for the element after a fault: wide, so that the faulting write lands in one."""
+LIMITS = {
+    "MALLOC_HEAP_SIZE": 64 << 20,
+    "PRINTF_FIFO_SIZE": 1 << 20,
+    "STACK_SIZE": 1 << 10,
+    "PERSISTING_L2_CACHE_SIZE": 0,
+}
+"""What a kernel may take beside its buffers, in bytes: in all for its `malloc` and `printf`, and per thread for the
+part of its stack that the compiler could not count. Said here although they are about a driver's defaults, so that no
+setting of the machine lets one kernel fill the card. No lines may be kept in the L2 across launches: a kernel that pins
+its data would look faster than it is."""
 BASE_ALIGNMENT = 16
 """Buffers start at a multiple of this: kernels read `float*` buffers as `float4`, which `cudaMalloc` would allow."""
 
@@ -131,10 +141,10 @@ class Runner:
         if self.opened:
             return
         self.driver.open(self.index)
-        # No lines may be kept in the L2 across launches: a kernel that pins its data would look faster than it is.
-        status = cu.cuCtxSetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0)[0]
-        if int(status) != 0:
-            log.info("the size of the persisting L2 stays as it is: %s", error_name(int(status)))
+        for name, nbytes in LIMITS.items():
+            status = int(cu.cuCtxSetLimit(getattr(cu.CUlimit, f"CU_LIMIT_{name}"), nbytes)[0])
+            if status != 0:
+                log.info("the limit %s stays as it is: %s", name, error_name(status))
         if self.attribute("VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED"):
             self._granularity = int(
                 ask(

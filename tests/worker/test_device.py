@@ -4,6 +4,7 @@ import ctypes
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from dice_lsp.process import Cancelled, ChildDied, ChildError, SyncFramedChild
 from dice_lsp.records import Compiled, Kernel
 from dice_lsp.worker.device import Arena, GpuBackend, _loads_on, _places, open_backend
 from dice_lsp.worker.gpu_driver import _packed
-from dice_lsp.worker.launch import NotSupported, Source
+from dice_lsp.worker.launch import BufferArgument, Faulted, Launch, NotSupported, Ran, ScalarArgument, Source
 
 CHILD = """
 import os, sys, time
@@ -196,3 +197,101 @@ def test_what_cannot_run_on_a_gpu_is_said_before_anything_starts() -> None:
     assert isinstance(function, NotSupported) and "host" in function.reason
     assert backend.runners_started == 0
     backend.close()
+
+
+RUNNER = """
+import os, sys
+from pathlib import Path
+from dice_lsp.process import serve
+
+told = Path(sys.argv[1])
+
+def run(params, job):
+    assert params.get("cubin") or job.number > 1, "a new child is given the code"
+    deadline_s = params["launch"]["deadline_s"]
+    if told.read_text() == "hang":
+        where = f"not done after {deadline_s:g} s"
+        return {"fault": {"code": 0, "hazard": "timeout", "where": where, "sticky": True}}
+    if told.read_text() == "die":
+        os._exit(9)
+    return {"elapsed_ms": float(told.read_text())}
+
+serve({"run": run})
+"""
+
+
+class PretendedCard(GpuBackend):
+    """A back end whose runner is a script that answers as the real one would, without a card."""
+
+    def __init__(self, told: Path) -> None:
+        super().__init__("cuda-core", 0)
+        self.told = told
+
+    def _new_child(self) -> SyncFramedChild:
+        self.runners_started += 1
+        return SyncFramedChild([sys.executable, "-c", RUNNER, str(self.told)], name="pretended runner")
+
+
+@pytest.fixture
+def card(tmp_path: Path):
+    card = PretendedCard(tmp_path / "told")
+    yield card
+    card.close()
+
+
+def source(cubin: bytes) -> Source:
+    compiled = Compiled("sm_90", "nvrtc", "k", 0, 0, 0, 0, 0, 256, 1.0, "none", 0.0, cubin=cubin)
+    return Source("", "a.cu", Kernel("k", "k", (), 0, 0, 0, 0, 0), compiled=compiled)
+
+
+def launch(n: int = 10, rounds: int = 1, deadline_s: float = 30.0) -> Launch:
+    arguments = (
+        ScalarArgument("rounds", rounds.to_bytes(4, "little")),
+        BufferArgument("x", np.zeros(n, np.float32), 4, True),
+    )
+    return Launch((1, 1, 1), (32, 1, 1), 0, arguments, deadline_s=deadline_s)
+
+
+def test_a_launch_that_is_known_gets_a_deadline_from_how_long_it_took(card: PretendedCard) -> None:
+    def after(elapsed_ms: float, first: Launch, then: Launch) -> str:
+        """What the runner says of `then`, which hangs after `first` has ended in this time."""
+        text = source(repr((elapsed_ms, first.deadline_s, then.arguments)).encode())
+        card.told.write_text(str(elapsed_ms))
+        assert isinstance(card.run_once(text, first), Ran)
+        card.told.write_text("hang")
+        result = card.run_once(text, then)
+        assert isinstance(result, Faulted) and result.hazard == "timeout"
+        return result.where
+
+    assert after(0.01, launch(), launch()) == "not done after 2 s"
+    assert after(500.0, launch(), launch()) == "not done after 10 s"
+    assert after(9000.0, launch(), launch()) == "not done after 30 s"
+    assert after(0.01, launch(), launch(deadline_s=1.0)) == "not done after 1 s"
+    assert after(0.01, launch(), launch(n=11)) == "not done after 30 s"
+    assert after(0.01, launch(), launch(rounds=2)) == "not done after 30 s"
+
+
+def test_a_text_that_was_killed_twice_is_not_run_again_and_others_are(card: PretendedCard) -> None:
+    card.told.write_text("hang")
+    for _ in range(2):
+        assert "not done" in card.run_once(source(b"bad"), launch()).where
+    started = card.runners_started
+    third = card.run_once(source(b"bad"), launch())
+    assert isinstance(third, Faulted) and third.where == "not run again: it had to be killed 2 times"
+    assert card.runners_started == started
+    card.told.write_text("0.1")
+    assert isinstance(card.run_once(source(b"good"), launch()), Ran)
+
+
+def test_ten_deaths_in_a_row_cost_no_other_kernel(card: PretendedCard) -> None:
+    pids = set()
+    for number in range(10):
+        card.told.write_text("die" if number % 2 else "hang")
+        result = card.run_once(source(bytes([number])), launch())
+        assert isinstance(result, Faulted) and result.hazard == ("fault" if number % 2 else "timeout")
+        card.told.write_text("0.1")
+        assert isinstance(card.run_once(source(b"good"), launch()), Ran)
+        pids.add(card.runner_pid)
+    assert len(pids) == 10
+    card.close()
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
