@@ -33,7 +33,7 @@ from dice_lsp.command_line import (
 from dice_lsp.config import Settings
 from dice_lsp.hint import kernel_label
 from dice_lsp.json_output import check_document
-from dice_lsp.pipeline import Engine
+from dice_lsp.pipeline import Engine, may_be_sanitized, with_sanitized
 from dice_lsp.records import (
     Baseline,
     Compiled,
@@ -43,6 +43,8 @@ from dice_lsp.records import (
     KernelReport,
     NotCompared,
     NotCompiled,
+    Sanitized,
+    Unverified,
 )
 from dice_lsp.report_formats import junit, place, repository_root, sarif
 from dice_lsp.source.kernels import parse
@@ -81,6 +83,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--save-baseline", type=Path, metavar="FILE", help="write the kernels into this file, to be held against later"
+    )
+    parser.add_argument(
+        "--sanitize", action="store_true", help="also run compute-sanitizer on the kernels that are verified on a GPU"
     )
     parser.add_argument("--format", choices=FORMATS, help="what to print; the default is text")
     parser.add_argument("--json", action="store_true", help="the same as --format json")
@@ -238,13 +243,18 @@ async def _check(
     files: list[CheckedFile] = []
     made: dict[tuple[str, str], Baseline | str] = {}
     try:
+        if arguments.sanitize and (why_not := await engine.why_not_sanitized()) is not None:
+            raise UsageError(f"--sanitize: {why_not}")
         for source in sources:
             entries, path = (held or {}).get(source.key, {}), str(source.path.resolve())
             with _status(source.path):
                 reports = await engine.check(
                     source.document, path, kernels=arguments.kernel, baselines=entries, settings=source.settings
                 )
-            files.append(_checked_file(source, reports, entries, arguments))
+            unseen: list[str] = []
+            if arguments.sanitize:
+                reports, unseen = await _sanitized(engine, source, reports)
+            files.append(_checked_file(source, reports, entries, unseen, arguments))
             if arguments.save_baseline is not None:
                 for report in reports:
                     made[source.key, report.name] = await _baseline(engine, source, report)
@@ -255,6 +265,28 @@ async def _check(
         notes |= dict.fromkeys(_why_no_times(source.settings, file.kernels, arguments.baseline))
     notes |= dict.fromkeys(_missing_files(held, arguments.baseline))
     return Checked(tuple(files), tuple(notes)), made
+
+
+async def _sanitized(
+    engine: Engine, source: _Source, reports: Sequence[KernelReport]
+) -> tuple[tuple[KernelReport, ...], list[str]]:
+    """The reports with what compute-sanitizer says, and a sentence for each kernel that it did not look at whole."""
+    seen, notes = [], []
+    for report in reports:
+        if may_be_sanitized(report):
+            with _status(source.path):
+                found = await engine.sanitize(
+                    source.document, str(source.path.resolve()), report.name, settings=source.settings
+                )
+            if found is None:
+                found = Sanitized((), (), "others use the GPU all the time; try again")
+            if found.reason:
+                notes.append(f"{report.name}: compute-sanitizer: {found.reason}")
+            report = with_sanitized(report, found)
+        elif isinstance(report.build, Compiled) and isinstance(report.verdict, Unverified):
+            notes.append(f"{report.name}: not looked at by compute-sanitizer, because it is not verified")
+        seen.append(report)
+    return tuple(seen), notes
 
 
 def _status(path: Path) -> contextlib.AbstractContextManager[Any]:
@@ -278,11 +310,12 @@ def _checked_file(
     source: _Source,
     reports: Sequence[KernelReport],
     entries: Mapping[str, Baseline],
+    unseen: Sequence[str],
     arguments: argparse.Namespace,
 ) -> CheckedFile:
     kernels = tuple(held_against_baseline(report, source.settings.regression_percent) for report in reports)
     if arguments.baseline is None:
-        return CheckedFile(source.path, kernels)
+        return CheckedFile(source.path, kernels, notes=tuple(unseen))
     new = tuple(report.name for report in reports if report.name not in entries)
     gone = () if arguments.kernel else tuple(sorted(entries.keys() - {kernel.id for kernel in source.kernels}))
     notes = list(_not_compared(kernels, timed=not _why_no_times(source.settings, kernels, arguments.baseline)))
@@ -290,7 +323,7 @@ def _checked_file(
         notes.append(f"{_listed(new)} new: not in {arguments.baseline}")
     if gone:
         notes.append(f"{_listed(gone)} gone from {source.path}: still in {arguments.baseline}")
-    return CheckedFile(source.path, kernels, new, gone, tuple(notes))
+    return CheckedFile(source.path, kernels, new, gone, (*notes, *unseen))
 
 
 def _why_no_times(settings: Settings, kernels: Sequence[CheckedKernel], baseline_file: Path | None) -> Sequence[str]:

@@ -104,7 +104,17 @@ def _devices(hello: dict[str, Any]) -> list[Finding]:
             confined = str(hello.get("isolation") or "limits")
             step = "" if "(" not in confined else "check only files that you trust"
             findings.append(Finding("note" if step else "ok", "GPU confinement", confined, step))
+    findings.append(_sanitizer(hello))
     return findings
+
+
+def _sanitizer(hello: dict[str, Any]) -> Finding:
+    """compute-sanitizer, which looks at verified kernels in idle time and needs a GPU that kernels run on."""
+    missing = str(hello["sanitizer_missing"])
+    if not missing:
+        return Finding("ok", "compute-sanitizer", str(hello["sanitizer"]))
+    found, _, step = missing.partition(": ")
+    return Finding("note", "compute-sanitizer", found, step or "verified kernels are not looked at by it")
 
 
 async def _checkpoint(settings: Settings) -> Finding:

@@ -352,7 +352,8 @@ def _sanitizer_rows(report: KernelReport) -> list[tuple[str, str]]:
     """What compute-sanitizer said, tool by tool, or why it was not run."""
     told = report.sanitized
     if told is None:
-        return []
+        on_host = isinstance(report.verdict, Verified) and report.verdict.device == "host"
+        return [("compute-sanitizer", "not run: it needs a GPU")] if on_host else []
     rows = [("compute-sanitizer", finding_words(finding)) for finding in told.findings]
     if not rows and told.tools:
         rows.append(("compute-sanitizer", f"{', '.join(told.tools)}: no finding"))

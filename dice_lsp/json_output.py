@@ -23,6 +23,7 @@ from dice_lsp.records import (
     KernelReport,
     LaunchSpec,
     Region,
+    Sanitized,
     Timing,
     TimingResult,
     Verdict,
@@ -111,6 +112,7 @@ def check_schema() -> dict[str, Any]:
             "spec": _schema(LaunchSpec, definitions),
             **{name: _schema(kind, definitions) for name, kind in _PARTS.items()},
             "evidence": _schema(Evidence, definitions),
+            "sanitized": _schema(Union[Sanitized, None], definitions),
             "baseline": {"anyOf": [_object(_BASELINE), {"type": "null"}]},
             "changes": {"type": "array", "items": change},
             "regression": {"type": ["string", "null"]},
@@ -151,11 +153,19 @@ def _checked_kernel(kernel: CheckedKernel) -> dict[str, Any]:
         "spec": to_wire(report.spec),
         **_parts(report),
         "evidence": to_wire(report.evidence),
+        "sanitized": None if report.sanitized is None else _sanitized(report.sanitized),
         "baseline": None if report.baseline is None else _baseline(report.baseline),
         "changes": [to_wire(change) for change in kernel.changes],
         "regression": kernel.regression,
         "failed": kernel.fault is not None,
     }
+
+
+def _sanitized(sanitized: Sanitized) -> dict[str, Any]:
+    wire: dict[str, Any] = to_wire(sanitized)
+    for finding in wire["findings"]:
+        finding["line"] = None if finding["line"] is None else finding["line"] + 1
+    return wire
 
 
 def _baseline(baseline: Baseline) -> dict[str, Any]:

@@ -101,6 +101,13 @@ def fault_rule(kernel: CheckedKernel) -> str | None:
     return "regression" if kernel.regression is not None else None
 
 
+def _fault_line(kernel: CheckedKernel) -> int:
+    """The line that compute-sanitizer names, else the kernel's."""
+    findings = kernel.report.sanitized.findings if kernel.report.sanitized is not None else ()
+    named = (finding.line for finding in findings if finding.line is not None)
+    return next(named, kernel.report.line)
+
+
 # SARIF
 
 
@@ -185,7 +192,7 @@ def _results(file: CheckedFile, location: dict[str, str]) -> list[dict[str, Any]
                 place = (message.line, message.column, message.text)
                 errors.setdefault(place, (message, []))[1].append(report.name)
             continue
-        region = {"startLine": report.line + 1}
+        region = {"startLine": _fault_line(kernel) + 1}
         found.append((rule, f"{report.name}: {kernel.fault}", report.name, region, [report.name], _figures(kernel)))
     for _, (message, names) in sorted(errors.items()):
         region = {"startLine": message.line + 1, "startColumn": message.column + 1}
