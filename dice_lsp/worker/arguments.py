@@ -46,7 +46,10 @@ class BadSpec:
 
 
 class Distribution(StrEnum):
-    """How free inputs are drawn. All but `DEFAULT` only touch inputs whose directive does not say how."""
+    """How inputs are drawn. All but `DEFAULT` only touch inputs whose directive does not say how.
+
+    `ENDS` is for the others: inputs of a declared range of integers. `FRESH` draws as `DEFAULT` does, from another seed.
+    """
 
     DEFAULT = "default"
     LARGE = "large values"
@@ -54,6 +57,10 @@ class Distribution(StrEnum):
     INTEGER = "integer values"
     EQUAL = "equal values"
     ZEROS = "zeros"
+    TINY = "tiny values"
+    CANCELLING = "values that cancel"
+    ENDS = "both ends of the range"
+    FRESH = "numbers never seen before"
     NAN = "NaN in the input"
     INF = "Inf in the input"
 
@@ -146,6 +153,8 @@ class Bound:
         guard: Guard = Guard.RIGHT,
         seed: int = 0,
         deadline_s: float = 10.0,
+        extra_smem_bytes: int = 0,
+        shift_bytes: int = 0,
     ) -> Launch:
         """One run of the case; outputs hold poison pattern `poison` (0 or 1) before it."""
         return Launch(
@@ -157,6 +166,8 @@ class Bound:
             guard=guard,
             seed=seed,
             deadline_s=deadline_s,
+            extra_smem_bytes=extra_smem_bytes,
+            shift_bytes=shift_bytes,
         )
 
     def _argument(self, name: str, poison: int) -> Argument:
@@ -469,6 +480,8 @@ def _data(
     if free and element.kind is Kind.INT and distribution is Distribution.LARGE:
         return element.encode(_large_ints(element, numbers, rng)), None
     values = _drawn(spec, element, numbers, names, rng, folder)
+    if distribution is Distribution.ENDS and (ends := _ends(spec, names)) is not None:
+        values = np.where(rng.random(numbers) < 0.5, rng.choice(np.array(ends), numbers), values)
     ranged = free or spec.init.strip().startswith("int")
     if distribution is Distribution.EQUAL and ranged and element.kind is not Kind.FLOAT and spec.role is Role.IN:
         values = np.full(numbers, values.flat[0])
@@ -490,10 +503,19 @@ def _floats(
             values = -np.abs(values) * scale - offset
         case Distribution.INTEGER:
             values = np.round(values * 3)
+            values[:: max(2, numbers // 64)] = -0.0
         case Distribution.EQUAL:
             values = np.full(numbers, 1.5)
         case Distribution.ZEROS:
             values = np.where(rng.random(numbers) < 0.5, -0.0, 0.0)
+        case Distribution.TINY:
+            values *= _tiny_scale(element)
+            values[::7] = np.copysign(_smallest(element), values[::7])
+        case Distribution.CANCELLING:
+            # Every number has its negative at the other end, so whole sums are nothing and partial ones are not.
+            values *= 10.0
+            values[numbers - numbers // 2 :] = -values[: numbers // 2][::-1]
+            values[numbers // 2 : numbers - numbers // 2] = 0.0
         case Distribution.NAN:
             marked = np.unique(rng.integers(0, numbers, max(1, numbers // 16)))
             values[marked] = np.nan
@@ -501,6 +523,18 @@ def _floats(
             marked = np.unique(rng.integers(0, numbers, max(1, numbers // 16)))
             values[marked] = np.where(np.arange(marked.size) % 2 == 0, np.inf, -np.inf)
     return element.encode(values), marked
+
+
+def _tiny_scale(element: Element) -> float:
+    """So small that squares are still normal numbers, and their sums with ordinary ones lose them."""
+    return 1e-2 if element.storage == np.float16 else 1e-15
+
+
+def _smallest(element: Element) -> float:
+    """A denormal number of the type that all digits are not lost of."""
+    if element.bfloat16:
+        return 2.0**-130
+    return 64 * float(np.finfo(element.storage).smallest_subnormal)
 
 
 def _drawn(
@@ -548,6 +582,19 @@ def _drawn(
         case "file", [name]:
             return _from_file(name.strip().strip("\"'"), numbers, folder, what)
     raise _Bad(f"{what} cannot be read: `{spec.init}` is no init")
+
+
+def declares_range(spec: BufferSpec) -> bool:
+    """The directive says which integers a buffer holds: `int(a, b)`."""
+    return spec.init.strip().startswith("int(")
+
+
+def _ends(spec: BufferSpec, names: Mapping[str, int]) -> tuple[int, int] | None:
+    match = _INIT.fullmatch(spec.init)
+    if not declares_range(spec) or match is None:
+        return None
+    low, high = (_integer(part, names, f"the values of `{spec.name}`") for part in _split(match[2]))
+    return low, high - 1
 
 
 def _default_ints(element: Element, numbers: int, rng: np.random.Generator) -> Array:

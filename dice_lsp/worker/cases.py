@@ -150,10 +150,7 @@ def _derived(
     rows: list[tuple[int, ...]]
     if len(free) == 1:
         threads = _block_threads(spec, kernel, first)
-        rows = [
-            (value,)
-            for value in (*_ONE, *(() if threads is None else (threads - 1, threads, threads + 1, 2 * threads + 1)))
-        ]
+        rows = [(value,) for value in (*_ONE, *(() if threads is None else _around_blocks(threads)))]
     elif len(free) == 2:
         rows = [*_TWO]
     else:
@@ -164,6 +161,11 @@ def _derived(
             dims[dim.name] = value
         if all(1 <= dims[dim.name] <= largest[dim.name] for dim in free):
             yield dims
+
+
+def _around_blocks(threads: int) -> tuple[int, ...]:
+    """One block and one element less or more, and the same beyond some whole ones."""
+    return threads - 1, threads, threads + 1, 2 * threads + 1, 3 * threads - 1
 
 
 def _halved(spec: LaunchSpec, kernel: Kernel, first: Mapping[str, int]) -> Iterable[dict[str, int]]:

@@ -1,6 +1,6 @@
-"""Whether two builds are the same machine code, read from their device code (ELF).
+"""What device code (ELF) tells without being run: whether two builds are the same, and which variables it can write.
 
-Two such kernels run alike, so that there is nothing to race, and any difference that a race found would be the
+Two builds that are the same machine code run alike, so that there is nothing to race, and any difference that a race found would be the
 stopwatch's own. The comparison is on the safe side: what the loader or the card could read must be equal byte for
 byte (instructions, constant banks, initial values, shared memory, the kernels' attributes, relocations and the symbols
 they go to), only what debuggers and people read may differ. In doubt the codes differ, and are raced.
@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from dice_lsp.records import Compiled
+from dice_lsp.worker.host_symbols import plain_name
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -22,6 +23,10 @@ _MAGIC = b"\x7fELF\x02\x01"
 """64 bits, little-endian."""
 _EM_CUDA = 190
 _SHT_SYMTAB, _SHT_STRTAB, _SHT_NOBITS = 2, 3, 8
+_STT_OBJECT = 1
+_WRITABLE = (".nv.global", ".nv.global.init")
+_LITERAL = "$str"
+"""How the compiler names string literals, which lie among the variables."""
 _DEBUG = (".debug_", ".nv_debug_", ".rel.debug_", ".rela.debug_", ".rel.nv_debug_", ".rela.nv_debug_")
 _TOOL_NOTE = ".note.nv.tkinfo"
 """Which assembler made the code, with which options: `-lineinfo` stands here."""
@@ -55,13 +60,55 @@ def same_machine_code(a: Compiled, b: Compiled) -> bool:
         return False
 
 
+@frozen
+class Variable:
+    """A variable of a module that kernels may write: what it holds outlives a launch."""
+
+    symbol: str
+    """As the code names it, mangled."""
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """As the text names it, without its namespaces."""
+        return plain_name(self.symbol)
+
+
+def writable_variables(cubin: bytes) -> tuple[Variable, ...]:
+    """The `__device__`, `__managed__` and static variables of device code; none for bytes that are not device code."""
+    try:
+        heads = _heads(cubin)
+        names = _data(cubin, heads[_HEADER.unpack_from(cubin)[-1]])
+        sections = [_text(names, head[0]) for head in heads]
+        found = []
+        for head in heads:
+            if head[1] != _SHT_SYMTAB:
+                continue
+            table = _data(cubin, heads[head[6]])
+            for name, info, _, section, _, size in _SYMBOL.iter_unpack(_data(cubin, head)):
+                home = sections[section] if section < len(sections) else ""
+                variable = Variable(_text(table, name), size)
+                written = home in _WRITABLE and not variable.symbol.startswith(_LITERAL)
+                if size and info & 0xF == _STT_OBJECT and written:
+                    found.append(variable)
+        return tuple(found)
+    except (_NotReadable, struct.error, IndexError, ValueError):
+        return ()
+
+
+def _heads(cubin: bytes) -> list[tuple[int, ...]]:
+    """The section headers. Raises `_NotReadable` for anything but device code."""
+    ident, _, machine, _, _, _, sections_at, _, _, _, _, size, count, _ = _HEADER.unpack_from(cubin)
+    if ident[: len(_MAGIC)] != _MAGIC or machine != _EM_CUDA or size != _SECTION.size:
+        raise _NotReadable
+    return [_SECTION.unpack_from(cubin, sections_at + i * size) for i in range(count)]
+
+
 def _content(cubin: bytes, symbol: str) -> tuple[Any, ...]:
     """Everything in device code that could matter, with the kernel's own name taken out."""
     try:
-        ident, kind, machine, _, _, _, sections_at, flags, _, _, _, size, count, names = _HEADER.unpack_from(cubin)
-        if ident[: len(_MAGIC)] != _MAGIC or machine != _EM_CUDA or size != _SECTION.size:
-            raise _NotReadable
-        heads = [_SECTION.unpack_from(cubin, sections_at + i * size) for i in range(count)]
+        heads = _heads(cubin)
+        ident, kind, _, _, _, _, _, flags, _, _, _, _, _, names = _HEADER.unpack_from(cubin)
         sections = [_section(cubin, head, _data(cubin, heads[names]), symbol) for head in heads]
         if f".text.{_KERNEL}" not in {section.name for section in sections}:
             raise _NotReadable
