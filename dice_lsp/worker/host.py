@@ -58,7 +58,7 @@ _CLANG_WATCH = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instr
 _ARITHMETIC = {
     "fused": ("-ffp-contract=fast",),
     "defined": (
-        "-fno-wrapv", "-fsanitize=signed-integer-overflow,float-cast-overflow,shift,integer-divide-by-zero",
+        "-fno-wrapv", "-fsanitize=signed-integer-overflow,float-cast-overflow,shift-exponent,integer-divide-by-zero",
         "-fsanitize-undefined-trap-on-error",
     ),
 }  # fmt: skip
