@@ -32,6 +32,7 @@ HEADS = {
     "busy": ("back end", "said while another process computes",),
     "model": ("what", "found"),
     "baselines": ("what was done", "said"),
+    "hostile": ("back end", "expected", "given", "files", "took"),
     "fill": ("back end", "kernel", "verified", "the best", "ratio", "took"),
 }  # fmt: skip
 
