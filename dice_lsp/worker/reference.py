@@ -2,7 +2,12 @@
 
 Expected values are computed before they are compared and stay in this process's memory, where no kernel can reach
 them. Beside each value a yardstick measures its sensitivity: the reference is run again with inputs moved by a small
-random relative step, and the change per unit step says how much rounding may matter (see `worker.tolerance`).
+random relative step, and the change per unit step says how much rounding may matter (see `worker.tolerance`). One input
+at a time is changed to count what follows from it, which says how many terms an output is made from.
+
+Second opinions are asked for only where a kernel does not agree with the first: the reference in single precision, with
+fused multiply-adds, with inputs moved by a rounding; the accepted kernel in double precision; the reference built to
+stop where C leaves the result open.
 """
 
 import re
@@ -12,17 +17,18 @@ from typing import Any, Protocol
 import numpy as np
 from attrs import evolve, field, frozen
 
-from dice_lsp.records import BufferSpec, CompileFailed, Kernel, Parameter, Reference
+from dice_lsp.records import BufferSpec, CompileFailed, Kernel, Parameter, Reference, Role
 from dice_lsp.source.kernels import Function, parse
 from dice_lsp.source.slice import device_slice
 from dice_lsp.source.tokens import without_comments
-from dice_lsp.worker.arguments import POISON_BYTES, Bound, BoundBuffer, scalar_bytes
+from dice_lsp.worker.arguments import POISON_BYTES, Bound, BoundBuffer, Distribution, scalar_bytes
 from dice_lsp.worker.elements import FLOAT32, FLOAT64, Array, Element, Kind, element_of
 from dice_lsp.worker.launch import (
     Argument,
     Backend,
     BufferArgument,
     Faulted,
+    Guard,
     Launch,
     NotSupported,
     Prepared,
@@ -37,6 +43,18 @@ _FINE_STEP = 2.0**-20
 _COARSE_STEP = 2.0**-10
 """The same for one in single precision, whose own rounding must stay small beside the change."""
 _SHIFTS = 2
+_EDGE_STEP = 2.0**-22
+"""Relative step of the inputs that a few roundings of a float may be mistaken for; sums round more, see `edge_step`."""
+_EDGE_PAIRS = 4
+"""How often inputs are moved by `_EDGE_STEP`, each time one way and then the other."""
+_WHOLE = 2.0**11
+"""Whole numbers below this are exact in every float type, and so are their sums and products as far as they are tried."""
+_POKED_ELEMENTS = 5_000
+_POKED_BUFFERS = 4
+_TELLING_TERMS = 16
+"""Sizes below this say little of how many terms there are at other sizes."""
+_EMULATED_THREADS = 1 << 18
+_EMULATED_BYTES = 64 << 20
 _MAX_FAILED_CASES = 3
 _TORCH_CHOOSES = re.compile(
     r"relu|elu|clamp|clip|max|min|where|[<>?]|sort|topk|\bif\b|sign|hard|soft|thresh|nan_to|round|floor|ceil|trunc|long|int"
@@ -65,6 +83,14 @@ class Expectation:
     """Masks of the numbers that the reference does not write, for buffers where there are any."""
     spread: Mapping[str, Array] = field(factory=dict)
     """Absolute change per unit relative change of the inputs, for float buffers where it was measured."""
+    accumulated: Mapping[str, float] = field(factory=dict)
+    """How many terms a number is made from, where it was measured."""
+    rounded: bool = False
+    """The values come from a kernel in the precision of its buffers, and have rounding errors of their own."""
+
+    def terms(self, name: str, bound: Bound) -> float:
+        """How many terms a number of a buffer is made from, or an upper bound of it."""
+        return self.accumulated.get(name, longest_sum(bound))
 
 
 class Yardstick(Protocol):
@@ -80,6 +106,18 @@ class Yardstick(Protocol):
 
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
         """The outputs of a case in single precision throughout, None where that is no other answer."""
+
+    def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
+        """Its outputs for inputs moved by what rounding `terms` of them may do, and with fused multiply-adds.
+
+        Where they differ from the expected values by a jump, rounding decides which way the reference goes.
+        """
+
+    def exactly(self, bound: Bound) -> Expectation | None:
+        """The expectation of a case in double precision, None where `expect` has given that or it cannot be had."""
+
+    def undefined(self, bound: Bound) -> str | None:
+        """Why the outputs of a case say nothing although the reference gives some; None when they do."""
 
     def defines_nan(self) -> bool:
         """It chooses nothing by comparing numbers, so a NaN in an input has one right answer."""
@@ -126,7 +164,7 @@ def open_reference(
         case "kernel":
             if baseline is None:
                 return BadReference("there is no accepted kernel to compare with")
-            return open_kernel(baseline, kernel, backend, deadline_s, seed)
+            return open_kernel(baseline, kernel, backend, deadline_s, seed, host)
         case "python":
             return BadReference(f"the reference `py:{reference.text}` is not run: Python files are not executed")
         case _:
@@ -145,7 +183,30 @@ class TorchYardstick:
         self.extents = {buffer.name: buffer.extents for buffer in buffers}
 
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
-        return [self._one(bound) for bound in bounds]
+        answers = [self._one(bound) for bound in bounds]
+        counted: list[Mapping[str, float]] = []
+        for bound, answer in zip(bounds, answers, strict=True):
+            found: Mapping[str, float] = {}
+            if isinstance(answer, Expectation) and _may_be_poked(bound):
+                poked = pokes(bound, self.seed)
+                try:
+                    found = fan_in(bound, answer.values, [(n, self._outputs(bound, moved)) for n, moved in poked])
+                except ExpressionFailed:
+                    pass  # a value that it cannot take, e.g. an index: what is known of the sizes has to do
+            counted.append(found)
+        return _counted(bounds, answers, counted)
+
+    def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
+        try:
+            return [self._outputs(bound, moved) for moved in edge_inputs(bound, terms, self.seed)]
+        except ExpressionFailed:
+            return []
+
+    def exactly(self, bound: Bound) -> Expectation | None:
+        return None
+
+    def undefined(self, bound: Bound) -> str | None:
+        return None
 
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
         floats = [buffer.element for buffer in bound.buffers.values() if buffer.element.kind is Kind.FLOAT]
@@ -239,7 +300,7 @@ class FunctionYardstick:
 
     def __init__(
         self, name: str, function: Function, matched: Mapping[str, str], prepared: Prepared, precise: bool, body: str,
-        deadline_s: float, seed: int, in_single: "Callable[[], FunctionYardstick | None]",
+        deadline_s: float, seed: int, again: "Callable[[bool, str], FunctionYardstick | BadReference]",
     ) -> None:  # fmt: skip
         self.words = name
         self.precise = precise
@@ -249,16 +310,46 @@ class FunctionYardstick:
         self.body = body
         self.deadline_s = deadline_s
         self.seed = seed
-        self.in_single = in_single
+        self.again = again
+        """The same function built in double precision or not, and with another arithmetic (`launch.Source.arithmetic`)."""
 
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
-        if not self.precise or (other := self.in_single()) is None:
+        return self._single(bound, "") if self.precise else None
+
+    def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
+        launches = [self._launch(bound, moved, 0) for moved in edge_inputs(bound, terms, self.seed)]
+        (answer,) = run_groups(self.prepared, [launches])
+        moved = [] if isinstance(answer, (Faulted, NotSupported)) else [self._decoded(bound, ran) for ran in answer]
+        fused = self._single(bound, "fused")
+        return moved if fused is None else [fused, *moved]
+
+    def exactly(self, bound: Bound) -> Expectation | None:
+        return None
+
+    def undefined(self, bound: Bound) -> str | None:
+        strict = self.again(self.precise, "defined")
+        if isinstance(strict, BadReference):
+            return None
+        (answer,) = run_groups(strict.prepared, [[strict._launch(bound, decoded(bound), 0)]])
+        if not isinstance(answer, Faulted) or answer.hazard != "fault":
+            return None
+        line = re.search(r"line \d+", answer.where)
+        return (
+            f"the reference {self.words} overflows an integer, or converts a float out of range,"
+            f"{f' at {line[0]}' if line else ''} for {bound.label}, which C leaves undefined: "
+            "give the inputs a range in a //dice: line"
+        )
+
+    def _single(self, bound: Bound, arithmetic: str) -> Mapping[str, Array] | None:
+        other = self.again(False, arithmetic)
+        if isinstance(other, BadReference):
             return None
         (answer,) = run_groups(other.prepared, [[other._launch(bound, decoded(bound), 0)]])
-        if isinstance(answer, (Faulted, NotSupported)):
-            return None
+        return None if isinstance(answer, (Faulted, NotSupported)) else other._decoded(bound, answer[0])
+
+    def _decoded(self, bound: Bound, ran: Ran) -> dict[str, Array]:
         outputs = {buffer.name: self.matched[buffer.name] for buffer in bound.checked}
-        return {name: other._element(own).decode(answer[0].outputs[own]) for name, own in outputs.items()}
+        return {name: self._element(own).decode(ran.outputs[own]) for name, own in outputs.items()}
 
     def defines_nan(self) -> bool:
         # Loops compare indices with bounds; a comparison of data shows as `?` or `if`, or hides in another function.
@@ -277,7 +368,8 @@ class FunctionYardstick:
             inputs = decoded(bound)
             group = [self._launch(bound, inputs, 0)]
             if not bound.large:
-                group.append(self._launch(bound, inputs, 1))
+                # From the other side: a function that reads before a buffer is not made for this size.
+                group.append(evolve(self._launch(bound, inputs, 1), guard=Guard.LEFT))
             if _has_floats(bound) and not bound.large:
                 group += [self._launch(bound, shift(inputs, step, [self.seed, n]), 0) for n in range(_SHIFTS)]
             groups.append(group)
@@ -289,7 +381,16 @@ class FunctionYardstick:
                 )
             else:
                 answers.append(self._expectation(bound, results, step))
-        return answers
+        return _counted(bounds, answers, self._fans(bounds, answers))
+
+    def _fans(
+        self, bounds: Sequence[Bound], answers: "Sequence[Expectation | BadReference]"
+    ) -> list[Mapping[str, float]]:
+        poked = [
+            pokes(b, self.seed) if _may_be_poked(b) and _usable(a) else [] for b, a in zip(bounds, answers, strict=True)
+        ]
+        launches = [[self._launch(b, moved, 0) for _, moved in p] for b, p in zip(bounds, poked, strict=True)]
+        return _measured(self.prepared, bounds, answers, poked, launches, self._decoded)
 
     def _expectation(self, bound: Bound, results: Sequence[Ran], step: float) -> Expectation:
         values: dict[str, Array] = {}
@@ -368,19 +469,17 @@ def _open_function(
     body = without_comments(home[function.body_start : function.body_end])
     agreed = matched
 
-    def open_at(fp64: bool) -> "FunctionYardstick | BadReference":
-        wanted = evolve(source, device_text=sliced, kernel=nobody, function=name, fp64=fp64, compiled=None)
+    def open_at(fp64: bool, arithmetic: str = "") -> "FunctionYardstick | BadReference":
+        wanted = evolve(
+            source, device_text=sliced, kernel=nobody, function=name, fp64=fp64, arithmetic=arithmetic, compiled=None
+        )
         prepared = host.prepare(wanted)
         if isinstance(prepared, CompileFailed):
             error = prepared.errors[0] if prepared.errors else prepared.messages[0]
             return BadReference(f"the reference {name} cannot be compiled: line {error.line + 1}: {error.text}")
         if isinstance(prepared, NotSupported):
             return BadReference(f"the reference {name} cannot be compiled: {prepared.reason}")
-        return FunctionYardstick(name, function, agreed, prepared, fp64, body, deadline_s, seed, in_single)
-
-    def in_single() -> "FunctionYardstick | None":
-        opened = open_at(False)
-        return None if isinstance(opened, BadReference) else opened
+        return FunctionYardstick(name, function, agreed, prepared, fp64, body, deadline_s, seed, open_at)
 
     if not any((element_of(p.element) or FLOAT32).lanes > 1 for p in function.parameters):
         precise = open_at(True)
@@ -443,14 +542,65 @@ class KernelYardstick:
     words = "accepted kernel"
     precise = False
 
-    def __init__(self, prepared: Prepared, kernel: Kernel, deadline_s: float, seed: int) -> None:
+    def __init__(
+        self, prepared: Prepared, kernel: Kernel, deadline_s: float, seed: int, widened: Callable[[], Prepared | None]
+    ) -> None:
         self.prepared = prepared
         self.kernel = kernel
         self.deadline_s = deadline_s
         self.seed = seed
+        self.widened = widened
+        """The kernel on the host in double precision, where it can be built."""
 
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
         return None
+
+    def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
+        moved = [with_inputs(bound, inputs) for inputs in edge_inputs(bound, terms, self.seed)]
+        (answer,) = run_groups(self.prepared, [[other.launch(deadline_s=self.deadline_s) for other in moved]])
+        return [] if isinstance(answer, (Faulted, NotSupported)) else [self._decoded(bound, ran) for ran in answer]
+
+    def exactly(self, bound: Bound) -> Expectation | None:
+        threads = int(np.prod(bound.grid) * np.prod(bound.block))
+        if bound.large or threads > _EMULATED_THREADS or bound.bytes > _EMULATED_BYTES:
+            return None
+        if not any(widened_element(buffer.element) is FLOAT64 for buffer in bound.checked):
+            return None
+        if (prepared := self.widened()) is None:
+            return None
+        inputs = decoded(bound)
+        moved = [shift(inputs, _FINE_STEP, [self.seed, n]) for n in range(_SHIFTS)]
+        launches = [self._wide_launch(bound, numbers) for numbers in (inputs, *moved)]
+        (answer,) = run_groups(prepared, [launches])
+        if isinstance(answer, (Faulted, NotSupported)):
+            return None
+        first, *shifted = [
+            {b.name: widened_element(b.element).decode(ran.outputs[b.name]) for b in bound.checked} for ran in answer
+        ]
+        return Expectation(first, {}, _spread(bound, first, shifted, _FINE_STEP))
+
+    def undefined(self, bound: Bound) -> str | None:
+        return None
+
+    def _wide_launch(self, bound: Bound, inputs: Mapping[str, Array]) -> Launch:
+        arguments: list[Argument] = []
+        for name in bound.order:
+            if (buffer := bound.buffers.get(name)) is not None:
+                element = widened_element(buffer.element)
+                if name in inputs:
+                    initial = element.encode(inputs[name])
+                else:
+                    count = buffer.count * element.lanes * element.storage.itemsize
+                    initial = np.full(count, POISON_BYTES[0], np.uint8).view(element.storage)
+                arguments.append(BufferArgument(name, initial, element.itemsize, buffer.spec.role is not Role.IN))
+            else:
+                scalar = bound.scalars[name]
+                element = widened_element(scalar.element)
+                arguments.append(ScalarArgument(name, scalar_bytes(element, scalar.value)))
+        return Launch(bound.grid, bound.block, bound.smem_bytes, tuple(arguments), deadline_s=self.deadline_s)
+
+    def _decoded(self, bound: Bound, ran: Ran) -> dict[str, Array]:
+        return {buffer.name: buffer.element.decode(ran.outputs[buffer.name]) for buffer in bound.checked}
 
     def defines_nan(self) -> bool:
         return False
@@ -474,7 +624,14 @@ class KernelYardstick:
                 answers.append(BadReference(f"the accepted kernel itself fails for {bound.label}: {_why(results)}"))
             else:
                 answers.append(self._expectation(bound, results))
-        return answers
+        small = [_may_be_poked(b) and _usable(a) for b, a in zip(bounds, answers, strict=True)]
+        poked = [pokes(b, self.seed) if wanted else [] for b, wanted in zip(bounds, small, strict=True)]
+        launches = [
+            [with_inputs(b, moved).launch(deadline_s=self.deadline_s) for _, moved in p]
+            for b, p in zip(bounds, poked, strict=True)
+        ]
+        counted = _measured(self.prepared, bounds, answers, poked, launches, self._decoded)
+        return _counted(bounds, answers, counted)
 
     def _expectation(self, bound: Bound, results: Sequence[Ran]) -> "Expectation | BadReference":
         values: dict[str, Array] = {}
@@ -493,13 +650,20 @@ class KernelYardstick:
             {buffer.name: buffer.element.decode(result.outputs[buffer.name]) for buffer in bound.checked}
             for result in results[2:]
         ]
-        return Expectation(values, untouched, _spread(bound, values, shifted, _COARSE_STEP))
+        spread = _spread(bound, values, shifted, _COARSE_STEP)
+        return Expectation(values, untouched, spread, rounded=True)
+
+
+def widened_element(element: Element) -> Element:
+    """The element that a buffer has in a build in double precision; `float` becomes `double`."""
+    wide = element.lanes == 1 and element.storage == np.float32 and not element.bfloat16
+    return FLOAT64 if wide and element.kind is Kind.FLOAT else element
 
 
 def open_kernel(
-    baseline: Source, kernel: Kernel, backend: Backend, deadline_s: float, seed: int
+    baseline: Source, kernel: Kernel, backend: Backend, deadline_s: float, seed: int, host: Backend | None = None
 ) -> "KernelYardstick | BadReference":
-    """The accepted kernel as a yardstick."""
+    """The accepted kernel as a yardstick; with a `host` it can be run in double precision as well."""
     mine, theirs = ([(p.name, p.element, p.pointer) for p in k.parameters] for k in (kernel, baseline.kernel))
     if mine != theirs:
         return BadReference("the accepted kernel has other parameters than this one")
@@ -508,7 +672,12 @@ def open_kernel(
         return BadReference("the accepted kernel does not compile")
     if isinstance(prepared, NotSupported):
         return BadReference(f"the accepted kernel cannot be run: {prepared.reason}")
-    return KernelYardstick(prepared, baseline.kernel, deadline_s, seed)
+
+    def widened() -> Prepared | None:
+        built = None if host is None else host.prepare(evolve(baseline, fp64=True))
+        return None if isinstance(built, (CompileFailed, NotSupported)) else built
+
+    return KernelYardstick(prepared, baseline.kernel, deadline_s, seed, widened)
 
 
 def run_groups(
@@ -557,6 +726,122 @@ def shift(inputs: Mapping[str, Array], step: float, seed: Sequence[int]) -> dict
         steps += np.copysign(0.5, steps)
         moved[name] = values * (1.0 + step * steps)
     return moved
+
+
+def edge_step(terms: float) -> float:
+    """Relative step of the inputs that stands for the rounding of a float result made from `terms` terms."""
+    return _EDGE_STEP * float(np.sqrt(max(1.0, terms)))
+
+
+def edge_inputs(bound: Bound, terms: float, seed: int) -> list[dict[str, Array]]:
+    """The inputs of a case, moved by a few roundings to both sides, several times."""
+    inputs, step = decoded(bound), edge_step(terms)
+    return [shift(inputs, way * step, [seed, 7, n]) for n in range(_EDGE_PAIRS) for way in (1.0, -1.0)]
+
+
+def whole(bound: Bound) -> bool:
+    """All float inputs are whole numbers so small that a sum of them is exact."""
+    floats = [v for v in decoded(bound).values() if v.dtype.kind == "f"]
+    return all(bool((np.isfinite(v) & (v == np.rint(v)) & (np.abs(v) < _WHOLE)).all()) for v in floats)
+
+
+def longest_sum(bound: Bound) -> float:
+    """An upper bound for how many terms one output is summed from: the longest size that the inputs have beside it."""
+    inputs = sorted((b.count * b.element.lanes for b in bound.inputs), reverse=True)
+    outputs = [b.count * b.element.lanes for b in bound.checked]
+    if not inputs or not outputs:
+        return 1.0
+    ratio = inputs[0] / min(outputs)
+    if len(inputs) > 1:
+        # Two matrices MK and KN that make one MN have sqrt(MK * KN / MN) = K.
+        ratio = max(ratio, (inputs[0] * inputs[1] / max(outputs)) ** 0.5)
+    longest = max([1, *(value for value in bound.dims.values() if value <= inputs[0])])
+    return float(max(ratio, longest))
+
+
+def pokes(bound: Bound, seed: int) -> list[tuple[str, dict[str, Array]]]:
+    """Inputs in which one float is another: the first and any one of each of the largest buffers, with the buffer's name."""
+    inputs = decoded(bound)
+    floats = [name for name, values in inputs.items() if values.dtype.kind == "f" and values.size]
+    rng = np.random.default_rng([abs(seed), 11])
+    changed: list[tuple[str, dict[str, Array]]] = []
+    for name in sorted(floats, key=lambda name: -inputs[name].size)[:_POKED_BUFFERS]:
+        values = inputs[name]
+        for index in dict.fromkeys((0, int(rng.integers(values.size)))):
+            other = values.copy()
+            # Far enough to show in a long sum, and towards zero, so that it stays in whatever range it was drawn from.
+            other[index] = (
+                0.4 * values[index] if abs(values[index]) > 0.1 * float(np.abs(values).max()) else values.max()
+            )
+            if other[index] != values[index]:
+                changed.append((name, {**inputs, name: other}))
+    return changed
+
+
+def fan_in(
+    bound: Bound, values: Mapping[str, Array], poked: Sequence[tuple[str, Mapping[str, Array]]]
+) -> dict[str, float]:
+    """How many terms each output's numbers are made from, from how many of them follow one input (see `pokes`).
+
+    Outputs that followed none are left out: a maximum or a mask may have hidden it.
+    """
+    found: dict[str, float] = {}
+    for name, outputs in poked:
+        source = bound.buffers[name]
+        for buffer in bound.checked:
+            a, b = values[buffer.name], outputs[buffer.name]
+            same = (a == b) | ((a != a) & (b != b))
+            followed = int(np.count_nonzero(~same))
+            if followed:
+                terms = followed * source.count * source.element.lanes / a.size
+                found[buffer.name] = max(found.get(buffer.name, 1.0), terms)
+    return found
+
+
+def _measured(
+    prepared: Prepared, bounds: Sequence[Bound], answers: "Sequence[Expectation | BadReference]",
+    poked: Sequence[Sequence[tuple[str, Any]]], launches: Sequence[Sequence[Launch]],
+    decode: Callable[[Bound, Ran], Mapping[str, Array]],
+) -> list[Mapping[str, float]]:  # fmt: skip
+    """`fan_in` of each case; nothing for one whose launches fail, which a value that is also an index may make them."""
+    wanted = [n for n, group in enumerate(launches) if group]
+    counted: list[Mapping[str, float]] = [{} for _ in bounds]
+    for n, results in zip(wanted, run_groups(prepared, [launches[n] for n in wanted]), strict=True):
+        answer = answers[n]
+        if isinstance(answer, Expectation) and not isinstance(results, (Faulted, NotSupported)):
+            outputs = [(name, decode(bounds[n], ran)) for (name, _), ran in zip(poked[n], results, strict=True)]
+            counted[n] = fan_in(bounds[n], answer.values, outputs)
+    return counted
+
+
+def _counted(
+    bounds: Sequence[Bound], answers: "Sequence[Expectation | BadReference]", counted: Sequence[Mapping[str, float]]
+) -> "list[Expectation | BadReference]":
+    """The answers with how many terms they are made from: counted, or for other sizes in proportion to `longest_sum`."""
+    shares: dict[str, float] = {}
+    for bound, found in zip(bounds, counted, strict=True):
+        longest = longest_sum(bound)
+        if longest >= _TELLING_TERMS:
+            for name, terms in found.items():
+                shares[name] = max(shares.get(name, 0.0), 0.0 if terms <= 1.0 else terms / longest)
+    known: list[Expectation | BadReference] = []
+    for bound, answer, found in zip(bounds, answers, counted, strict=True):
+        if isinstance(answer, Expectation):
+            longest = longest_sum(bound)
+            estimated = {name: max(1.0, share * longest) for name, share in shares.items()}
+            answer = evolve(answer, accumulated={**estimated, **found})
+        known.append(answer)
+    return known
+
+
+def _usable(answer: "Expectation | BadReference") -> bool:
+    return isinstance(answer, Expectation)
+
+
+def _may_be_poked(bound: Bound) -> bool:
+    """Small enough to be run a few times more, and drawn so that no output is a special case."""
+    elements = sum(buffer.count * buffer.element.lanes for buffer in bound.buffers.values())
+    return bound.distribution is Distribution.DEFAULT and elements <= _POKED_ELEMENTS
 
 
 def with_inputs(bound: Bound, inputs: Mapping[str, Array]) -> Bound:
