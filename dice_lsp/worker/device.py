@@ -25,6 +25,7 @@ from attrs import evolve, field, frozen
 
 from dice_lsp.lease import Lease
 from dice_lsp.process import ChildDied, ChildError, Limits, SyncFramedChild, module_command
+from dice_lsp.worker.code_notes import kept_state
 from dice_lsp.worker.launch import (
     Array,
     BufferArgument,
@@ -424,7 +425,8 @@ class GpuBackend:
                 for buffer, offset in zip(buffers, offsets, strict=True)
             }
             self._remember(known, float(answer["elapsed_ms"]) / 1000)
-            result = Ran(outputs, float(answer["elapsed_ms"]), _notes(source.compiled.cubin))
+            changed = _changed_state(source, answer)
+            result = Ran(outputs, float(answer["elapsed_ms"]), _notes(source.compiled.cubin), changed)
         self._arena.empty()
         return result
 
@@ -455,6 +457,8 @@ class GpuBackend:
             "grid": launch.grid,
             "block": launch.block,
             "smem_bytes": launch.smem_bytes,
+            "extra_smem_bytes": launch.extra_smem_bytes,
+            "shift_bytes": launch.shift_bytes,
             "layout": layout,
             "deadline_s": launch.deadline_s,
             "arguments": arguments,
@@ -649,6 +653,14 @@ def _shape(launch: Launch) -> tuple[Any, ...]:
 
 def _fault(hazard: str, where: str) -> dict[str, Any]:
     return {"fault": {"code": 0, "hazard": hazard, "where": where, "sticky": False}}
+
+
+def _changed_state(source: Source, answer: Mapping[str, Any]) -> tuple[str, ...]:
+    """Device variables that a launch has changed. One that cannot be read counts when the text seems to write it."""
+    changed = [str(name) for name in answer.get("changed", ())]
+    if answer.get("unread") and (name := kept_state(source.device_text)) is not None and name in answer["unread"]:
+        changed.append(name)
+    return tuple(dict.fromkeys(changed))
 
 
 def _notes(cubin: bytes) -> tuple[str, ...]:

@@ -85,6 +85,9 @@ class Driver(Protocol):
     def load(self, cubin: bytes, symbol: str, smem_bytes: int) -> Function:
         """Load device code, allowed to use `smem_bytes` of dynamic shared memory. Raises `DriverError`."""
 
+    def variable_address(self, function: Function, symbol: str) -> int | None:
+        """Where a variable of a kernel's code lies, by its mangled name; None when the driver does not know it."""
+
     def allocate(self, nbytes: int) -> int: ...
 
     def free(self, address: int) -> None: ...
@@ -190,6 +193,13 @@ class PycudaDriver:
             self._guarded("set_attribute", kernel.set_attribute, attribute, smem_bytes)
         return Function(module, kernel, cubin, symbol)
 
+    def variable_address(self, function: Function, symbol: str) -> int | None:
+        try:
+            address, _ = self._guarded("get_global", function.module.get_global, symbol)
+        except DriverError:
+            return None
+        return int(address)
+
     def allocate(self, nbytes: int) -> int:
         allocation = self._guarded("mem_alloc", self._cuda.mem_alloc, max(1, nbytes))
         self._allocations[int(allocation)] = allocation
@@ -256,6 +266,17 @@ class CoreDriver:
                 handle = ask(cu.cuKernelGetFunction, handle)
             allow_dynamic_smem(handle, smem_bytes)
         return Function(module, kernel, cubin, symbol)
+
+    def variable_address(self, function: Function, symbol: str) -> int | None:
+        handle = function.kernel._handle
+        try:
+            if isinstance(handle, cu.CUkernel):
+                address, _ = ask(cu.cuLibraryGetGlobal, ask(cu.cuKernelGetLibrary, handle), symbol.encode())
+            else:
+                address, _ = ask(cu.cuModuleGetGlobal, ask(cu.cuFuncGetModule, handle), symbol.encode())
+        except DriverError:
+            return None
+        return int(address)
 
     def allocate(self, nbytes: int) -> int:
         return int(ask(cu.cuMemAlloc, max(1, nbytes)))

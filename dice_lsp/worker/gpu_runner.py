@@ -37,10 +37,13 @@ from dice_lsp.worker.gpu_driver import (
     STICKY,
     UNLOADABLE,
     Bytes,
+    Driver,
     DriverError,
+    Function,
     ask,
     error_name,
 )
+from dice_lsp.worker.machine_code import writable_variables
 from dice_lsp.worker.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,8 @@ LIMITS = {
 part of its stack that the compiler could not count. Said here although they are about a driver's defaults, so that no
 setting of the machine lets one kernel fill the card. No lines may be kept in the L2 across launches: a kernel that pins
 its data would look faster than it is."""
+STATE_BYTES = 256 << 20
+"""Device variables up to this size are read before and after a launch."""
 BASE_ALIGNMENT = 16
 """Buffers start at a multiple of this: kernels read `float*` buffers as `float4`, which `cudaMalloc` would allow."""
 
@@ -85,6 +90,38 @@ class BufferOrder:
     nbytes: int
     itemsize: int
     writable: bool
+
+
+class ModuleState:
+    """What the writable variables of freshly loaded device code hold, to be compared with what they hold after a launch."""
+
+    def __init__(self, driver: Driver, function: Function) -> None:
+        self._driver = driver
+        self._function = function
+        self._before: list[tuple[str, int, Bytes]] = []
+        self.unread: list[str] = []
+        """Names of those that the driver does not find by their names."""
+        for variable in writable_variables(function.cubin):
+            address = driver.variable_address(function, variable.symbol)
+            if address is None or variable.size_bytes > STATE_BYTES:
+                self.unread.append(variable.name)
+            else:
+                self._before.append((variable.name, address, self._read(address, variable.size_bytes)))
+
+    def _read(self, address: int, nbytes: int) -> Bytes:
+        data = np.empty(nbytes, np.uint8)
+        self._driver.download(data, address)
+        return data
+
+    def changed(self) -> list[str]:
+        """Names of the variables that hold something else now."""
+        if self._function.raw and self._before:
+            # The launch went through a second copy of the code, whose variables are others.
+            self.unread += [name for name, _, _ in self._before]
+            return []
+        return [
+            name for name, address, data in self._before if not np.array_equal(self._read(address, data.size), data)
+        ]
 
 
 class Runner:
@@ -178,14 +215,14 @@ class Runner:
         prop.location = location
         return prop
 
-    def _mapped_span(self, nbytes: int, itemsize: int, right: bool) -> Span:
+    def _mapped_span(self, nbytes: int, itemsize: int, right: bool, shift: int) -> Span:
         """A buffer whose one end meets unmapped addresses, so that an access past it faults at once.
 
         Pages are of the card's granularity (2 MB), so only one end can meet them; the band at the other end, and the
         few bytes that alignment leaves, are watched by canaries. On both sides a whole page stays unmapped.
         """
         page = self._granularity
-        size = -(-(nbytes + MINIMUM_BAND_BYTES) // page) * page
+        size = -(-(nbytes + shift + MINIMUM_BAND_BYTES) // page) * page
         base = int(ask(cu.cuMemAddressReserve, size + 2 * page, page, 0, 0))
         undo: list[Callable[[], None]] = [lambda: ask(cu.cuMemAddressFree, base, size + 2 * page)]
         try:
@@ -209,28 +246,28 @@ class Runner:
 
         if right:
             address = start + size - nbytes
-            address -= address % (
-                itemsize if itemsize > BASE_ALIGNMENT and itemsize & (itemsize - 1) == 0 else BASE_ALIGNMENT
-            )
+            alignment = itemsize if itemsize > BASE_ALIGNMENT and itemsize & (itemsize - 1) == 0 else BASE_ALIGNMENT
+            address -= (address - shift) % alignment
             return Span(address, nbytes, min(BAND_BYTES, address - start), start + size - address - nbytes, release)
-        return Span(start, nbytes, 0, min(BAND_BYTES, size - nbytes), release)
+        return Span(start + shift, nbytes, shift, min(BAND_BYTES, size - shift - nbytes), release)
 
-    def _banded_span(self, nbytes: int, band: int) -> Span:
+    def _banded_span(self, nbytes: int, band: int, shift: int) -> Span:
         base = self.driver.allocate(nbytes + 2 * band)
-        return Span(base + band, nbytes, band, band, lambda: self.driver.free(base))
+        return Span(base + band + shift, nbytes, band + shift, band - shift, lambda: self.driver.free(base))
 
-    def _span(self, order: BufferOrder, layout: str) -> Span:
+    def _span(self, order: BufferOrder, layout: str, shift: int) -> Span:
+        """Memory for a buffer that begins `shift` bytes past a multiple of what vectors are aligned to."""
         if layout in ("right", "left") and self._granularity:
             try:
-                span = self._mapped_span(order.nbytes, order.itemsize, layout == "right")
+                span = self._mapped_span(order.nbytes, order.itemsize, layout == "right", shift)
             except DriverError as error:
                 if error.code in STICKY or error.code == OUT_OF_MEMORY:
                     raise
                 log.warning("guard pages are not to be had (%s): canary bands alone are used", error)
                 self._granularity = 0
-                return self._span(order, layout)
+                return self._span(order, layout, shift)
         else:
-            span = self._banded_span(order.nbytes, WIDE_BAND_BYTES if layout == "wide" else BAND_BYTES)
+            span = self._banded_span(order.nbytes, WIDE_BAND_BYTES if layout == "wide" else BAND_BYTES, shift)
         for address, size in ((span.address - span.before, span.before), (span.address + span.nbytes, span.after)):
             if size:
                 ask(cu.cuMemsetD8Async, address, CANARY, size, self.driver.stream)
@@ -304,8 +341,10 @@ class Runner:
     def _run(self, params: Any, launch: Mapping[str, Any], deadline_s: float) -> Any:
         arena = self._map_arena(int(params["arena_bytes"]))
         stream = self.driver.stream
-        smem_bytes = int(launch["smem_bytes"])
+        # What the kernel does not know of only takes room away from other blocks.
+        smem_bytes = int(launch["smem_bytes"]) + int(launch["extra_smem_bytes"])
         function = self.driver.load(self.cubin(params), params["symbol"], smem_bytes)
+        state = ModuleState(self.driver, function)
         spans: list[tuple[BufferOrder, Span]] = []
         arguments: list[int | bytes] = []
         lost = False
@@ -317,7 +356,7 @@ class Runner:
                 order = BufferOrder(
                     argument["name"], argument["offset"], argument["nbytes"], argument["itemsize"], argument["writable"]
                 )
-                span = self._span(order, launch["layout"])
+                span = self._span(order, launch["layout"], int(launch["shift_bytes"]))
                 spans.append((order, span))
                 self.driver.upload(span.address, arena[order.offset : order.offset + order.nbytes])
                 arguments.append(span.address)
@@ -360,7 +399,7 @@ class Runner:
                             "sticky": False,
                         }
                     }
-            return {"elapsed_ms": elapsed_ms}
+            return {"elapsed_ms": elapsed_ms, "changed": state.changed(), "unread": state.unread}
         except DriverError as error:
             lost = error.code in STICKY
             raise

@@ -432,6 +432,8 @@ class _Judge:
         if hazard == "timeout" and launch.extra_smem_bytes:
             where = f"{result.where} when fewer blocks are resident, as on a smaller device"
             return _Refusal("occupancy", Unsafe("occupancy_dependent", where, t.bound.label))
+        if hazard == "fault" and launch.extra_smem_bytes:
+            return _Refusal("occupancy", Unverified(f"does not run with fewer blocks resident: {result.where}"))
         return _Refusal(check, Unsafe(hazard, result.where, t.bound.label))
 
     def _mutated(self, where: str, t: _Try) -> Verdict:
