@@ -42,6 +42,7 @@ from dice_lsp.wording import BEING_CHECKED as BEING_CHECKED
 from dice_lsp.wording import count, day
 from dice_lsp.wording import duration as duration
 from dice_lsp.wording import refusal as refusal
+from dice_lsp.worker.checks import CHECKS
 
 MAX_LABEL = 40
 
@@ -335,7 +336,8 @@ def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
             ("verdict", f"verified in {count(verdict.cases, 'case')} on {verdict.device}"),
             ("reference", verdict.reference),
             ("largest error", f"{verdict.max_error:.3g} of the tolerance"),
-            ("checks", ", ".join(verdict.checks)),
+            *(("note", note) for note in verdict.notes),
+            *_check_rows(verdict.checks),
         ]
     if isinstance(verdict, Wrong):
         share = f"{verdict.wrong_elements} of {verdict.total_elements} elements"
@@ -344,8 +346,13 @@ def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
         return [("verdict", refusal(verdict)), ("case", verdict.case)]
     if isinstance(verdict, Cheating):
         return [("verdict", refusal(verdict))]
-    rows = [("verdict", f"not verified: {verdict.reason}")]
-    return rows + ([("checks passed", ", ".join(verdict.checks))] if verdict.checks else [])
+    return [("verdict", f"not verified: {verdict.reason}"), *_check_rows(verdict.checks)]
+
+
+def _check_rows(names: Sequence[str]) -> list[tuple[str, str]]:
+    """What a verdict has been through, one line for each check."""
+    words = [CHECKS[name].what if name in CHECKS else name for name in names]
+    return [("checked" if number == 0 else "", what) for number, what in enumerate(words)]
 
 
 def _sanitizer_rows(report: KernelReport) -> list[tuple[str, str]]:

@@ -19,12 +19,15 @@ _ATOMICS = re.compile(r"\batomic\w*|\bred\.|__nv_atomic")
 _LAUNCH = re.compile(r"<<<(?P<inside>(?:[^<>]|<(?!<<)|>(?!>>))*)>>>")
 _NAMED_STREAM = re.compile(r"\bcudaStream(?:Create\w*|FireAndForget|TailLaunch|PerThread|Legacy)\b")
 _VECTOR = (
-    r"(?:float|double|int|uint|short|ushort|char|uchar|long|ulong|longlong|ulonglong)[1-4]|__half2|half2|__nv_bfloat162"
+    r"(?P<base>float|double|uint|int|ushort|short|uchar|char|ulonglong|longlong|ulong|long)(?P<lanes>[1-4])|"
+    r"__half2|half2|__nv_bfloat162|nv_bfloat162"
 )
 _VECTOR_CAST = re.compile(
-    rf"reinterpret_cast\s*<\s*(?:const\s+|volatile\s+)*(?:{_VECTOR})\b[^<>()]*\*|"
-    rf"\(\s*(?:const\s+|volatile\s+)*(?:{_VECTOR})\s*(?:const\s*)?\*|\b__ld\w*\s*\(\s*\(|\bmemcpy_async\b|\bcp\.async"
+    rf"(?:reinterpret_cast\s*<|\()\s*(?:const\s+|volatile\s+)*(?:{_VECTOR})\b(?:\s*(?:const|volatile))*\s*\*|"
+    r"\bmemcpy_async\b|\bcp\.async"
 )
+_BASE_BYTES = {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "float": 4}
+_WIDEST_BYTES = 16
 _NARROW = re.compile(
     r"\b(?:__half2?|half2?|__nv_bfloat162?|nv_bfloat162?|__float2half\w*|__float2bfloat16\w*|__float22half2\w*|"
     r"__nv_fp8\w*|__float_to_tf32|tf32|wmma|_Float16)\b|\bnvcuda::wmma\b|\bmma\.sync\b|\bwgmma\b|cvt\.\w*\.?f16|\.tf32\b"
@@ -91,14 +94,27 @@ def own_stream(text: str) -> str | None:
     return None
 
 
-def vector_casts(text: str, kernel: Kernel, template: Mapping[str, str]) -> bool:
-    """The kernel reads a buffer of numbers as if it were one of vectors, so where it begins matters."""
-    scalars = any(
-        parameter.pointer and (element := element_of(template.get(parameter.element, parameter.element))) is not None
-        and element.lanes == 1
+def vector_bytes(text: str, kernel: Kernel, template: Mapping[str, str]) -> int:
+    """How wide the vectors are that the kernel reads its buffers of numbers by; 0 when it reads number by number.
+
+    A kernel with parameters that are vectors says itself what their pointers must be aligned to, and gives 0 too.
+    """
+    elements = [
+        element_of(template.get(parameter.element, parameter.element))
         for parameter in kernel.parameters
-    )  # fmt: skip
-    return scalars and _VECTOR_CAST.search(text) is not None
+        if parameter.pointer
+    ]
+    if any(element is None or element.lanes > 1 for element in elements):
+        return 0
+    return max((_cast_bytes(match) for match in _VECTOR_CAST.finditer(text)), default=0)
+
+
+def _cast_bytes(match: re.Match[str]) -> int:
+    if match["lanes"] is None:
+        return 4 if "2" in match[0] else _WIDEST_BYTES
+    lanes = int(match["lanes"])
+    # Three numbers are read one by one.
+    return 0 if lanes in (1, 3) else min(_WIDEST_BYTES, lanes * _BASE_BYTES.get(match["base"], 8))
 
 
 def narrow_word(text: str, accepted: str | None) -> str | None:

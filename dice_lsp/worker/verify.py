@@ -44,7 +44,7 @@ from dice_lsp.worker.code_notes import (
     own_text,
     reads_clock,
     single_interface,
-    vector_casts,
+    vector_bytes,
 )
 from dice_lsp.worker.elements import Array, Kind, element_of
 from dice_lsp.worker.launch import (
@@ -991,17 +991,21 @@ def _keeps_its_digits(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
 
 def _stands_any_alignment(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
     """Only a note: callers who pass a pointer into the middle of a buffer should know."""
-    if "alignment" in judge.without or not vector_casts(judge.text, judge.job.kernel, judge.spec.template):
+    if "alignment" in judge.without:
         return None
+    width = vector_bytes(judge.text, judge.job.kernel, judge.spec.template)
     s = next((s for s in seen if max(b.count for b in s.t.bound.checked) >= _TELLING_ELEMENTS), seen[0])
-    results = s.prepared.run([evolve(s.t.launches[0], shift_bytes=4)])
+    shift = max(buffer.element.itemsize for buffer in s.t.bound.buffers.values())
+    if shift >= width:
+        return None
+    results = s.prepared.run([evolve(s.t.launches[0], shift_bytes=shift)])
     if not results or isinstance(results[0], NotSupported):
         return None
     judge.had.add("alignment")
     if isinstance(results[0], Faulted):
         accepted = judge.accepted_text
-        new = accepted is not None and not vector_casts(accepted, judge.job.kernel, judge.spec.template)
-        judge.notes.append("assumes pointers aligned to 16 bytes" + (", which is new" if new else ""))
+        new = accepted is not None and vector_bytes(accepted, judge.job.kernel, judge.spec.template) < width
+        judge.notes.append(f"assumes pointers aligned to {width} bytes" + (", which is new" if new else ""))
     return None
 
 
