@@ -200,7 +200,7 @@ class Worker:
             return sanitize(
                 wanted, source, tool, backend.device_index,
                 lambda file, line: self.compiler.document_line(order, program, build, file, line),
-                cancelled=job.cancelled, on_progress=next_tool,
+                cancelled=job.cancelled, on_tool=next_tool,
             )  # fmt: skip
 
     def _no_sanitizer(self) -> str | None:

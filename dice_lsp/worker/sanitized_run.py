@@ -3,11 +3,11 @@
     python -I -S sanitized_run.py FOLDER
 
 It stands alone and needs nothing but the standard library and the driver: the tool starts it once per check, so every
-import would be paid for each time. FOLDER holds `plan.json` as `worker.sanitizer` writes it, the device code and the
-inputs. A buffer without inputs is allocated and not touched, so that `initcheck` sees whoever reads it unwritten.
+import would be paid for each time. FOLDER holds a plan as `worker.sanitizer` writes it, the device code and the inputs.
+A buffer without inputs is allocated and not touched, so that `initcheck` sees whoever reads it unwritten.
 
-Exit codes: 0 when every launch ended or failed under the tool's eyes, `UNUSABLE` when it never came to a launch; then
-one line on stderr says why.
+When every launch has come to its end there is a file `ended`; otherwise one line on stderr says why not, and the exit
+code is `UNUSABLE`. After a launch that failed nothing more is tried: its context is lost.
 """
 
 import ctypes
@@ -18,6 +18,8 @@ import signal
 import sys
 from typing import Any
 
+PLAN, CODE, INPUTS, ENDED = "plan.json", "code.cubin", "inputs.bin", "ended"
+"""Files of the folder."""
 UNUSABLE = 73
 MAX_DYNAMIC_SMEM_BYTES_ATTRIBUTE = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of cuda.h."""
@@ -26,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Unusable(Exception):
-    """There is no launch to look at; the message is one phrase."""
+    """Something could not be done; the message is one phrase."""
 
 
 class Driver:
@@ -44,23 +46,19 @@ class Driver:
         if code != 0:
             raise Unusable(f"{name} answered {self._word(code)}")
 
-    def refused(self, name: str, *arguments: Any) -> bool:
-        """Whether a call failed. The tool that watches has seen why."""
-        return bool(getattr(self._library, name)(*arguments) != 0)
-
     def _word(self, code: int) -> str:
         word = ctypes.c_char_p()
-        known = self._library.cuGetErrorName(code, ctypes.byref(word)) == 0 and word.value is not None
-        return word.value.decode() if known and word.value is not None else f"error {code}"
+        self._library.cuGetErrorName(code, ctypes.byref(word))
+        return f"error {code}" if word.value is None else word.value.decode()
 
 
 def run(folder: str) -> None:
     """Launch every case of the plan once, each with buffers of its own."""
-    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
+    with open(os.path.join(folder, PLAN), encoding="utf-8") as file:
         plan = json.load(file)
-    with open(os.path.join(folder, "code.cubin"), "rb") as file:
+    with open(os.path.join(folder, CODE), "rb") as file:
         code = file.read()
-    with open(os.path.join(folder, "inputs.bin"), "rb") as file:
+    with open(os.path.join(folder, INPUTS), "rb") as file:
         inputs = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     base = ctypes.addressof(ctypes.c_char.from_buffer(inputs))
     driver = Driver()
@@ -73,12 +71,12 @@ def run(folder: str) -> None:
     driver.ask("cuModuleLoadData", ctypes.byref(module), code)
     driver.ask("cuModuleGetFunction", ctypes.byref(function), module, plan["symbol"].encode())
     for launch in plan["launches"]:
-        if not _launched(driver, function, launch, base):
-            # What follows in a context that is lost would only repeat the complaint.
-            return
+        _launch(driver, function, launch, base)
+    with open(os.path.join(folder, ENDED), "w", encoding="utf-8"):
+        pass
 
 
-def _launched(driver: Driver, function: ctypes.c_void_p, launch: dict[str, Any], base: int) -> bool:
+def _launch(driver: Driver, function: ctypes.c_void_p, launch: dict[str, Any], base: int) -> None:
     smem_bytes = int(launch["smem_bytes"])
     if smem_bytes > STATIC_SMEM_LIMIT_BYTES:
         driver.ask("cuFuncSetAttribute", function, MAX_DYNAMIC_SMEM_BYTES_ATTRIBUTE, smem_bytes)
@@ -88,24 +86,19 @@ def _launched(driver: Driver, function: ctypes.c_void_p, launch: dict[str, Any],
         if "data" in argument:
             values.append(ctypes.create_string_buffer(bytes.fromhex(argument["data"])))
             continue
-        address = ctypes.c_uint64()
-        driver.ask("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(argument["nbytes"]))
+        address, nbytes = ctypes.c_uint64(), ctypes.c_size_t(argument["nbytes"])
+        driver.ask("cuMemAlloc_v2", ctypes.byref(address), nbytes)
         if argument["offset"] is not None:
-            source = ctypes.c_void_p(base + argument["offset"])
-            driver.ask("cuMemcpyHtoD_v2", address, source, ctypes.c_size_t(argument["nbytes"]))
+            driver.ask("cuMemcpyHtoD_v2", address, ctypes.c_void_p(base + argument["offset"]), nbytes)
         buffers.append(address)
         values.append(address)
     pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+    # Copies from plain memory may still be under way when they return.
     driver.ask("cuCtxSynchronize")
-    failed = driver.refused(
-        "cuLaunchKernel", function, *launch["grid"], *launch["block"], smem_bytes, None, pointers, None
-    )
-    failed = driver.refused("cuCtxSynchronize") or failed
-    if failed:
-        return False
+    driver.ask("cuLaunchKernel", function, *launch["grid"], *launch["block"], smem_bytes, None, pointers, None)
+    driver.ask("cuCtxSynchronize")
     for address in buffers:
         driver.ask("cuMemFree_v2", address)
-    return True
 
 
 def main() -> int:

@@ -4,17 +4,21 @@ Each of its four tools starts `sanitized_run` once, with the kernel's code built
 the same otherwise. What a tool says is only ever a reason to trust a kernel less. What counts as a finding:
 
     memcheck   every report of an access: global, shared or local memory, out of bounds or misaligned
-    racecheck  races of severity ERROR. A WARNING is a race inside of a warp or one that may be meant, INFO is one where
-               the same value is written; honest kernels have those
+    racecheck  races of severity Error. A Warning is a race of threads of one warp, as old warp-synchronous code has it, and
+               Info is a write of the value that stands there already; honest kernels have both
     initcheck  reads of global memory that nothing has written: outputs and scratch buffers are allocated and left alone,
                inputs are copied in whole
     synccheck  every report
 
-Errors of driver calls are those of the small program or of the machine, never findings.
+Errors of driver calls are those of the small program or of the machine, never findings. The report is read from the XML
+that all versions write (seen: 2025.3 of CUDA 13.0 and 2026.4 of the wheel of 13.5). It does not say which launch it is
+about, so after a finding the cases are run again one by one, the smallest first.
 """
 
 import contextlib
+import functools
 import importlib.util
+import io
 import json
 import os
 import re
@@ -24,6 +28,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 from attrs import frozen
@@ -42,12 +47,13 @@ INSTALL = "pip install 'dice-lsp[sanitizer]'"
 SMALL = Budget(elements=1 << 15, products=1 << 22, bytes=4 << 20)
 """Under the tools a kernel runs 10 to 100 times slower."""
 TOOL_DEADLINE_S = 60.0
-MAX_REPORTS = 20
-"""Reports that a tool prints of one run: a kernel that is wrong in one thread is wrong in thousands."""
+MAX_REPORTS = 100
+"""Reports that a tool writes of one run: a kernel that is wrong in one thread is wrong in thousands."""
 MAX_FINDINGS = 5
 LIMITS = Limits(cpu_s=120, file_bytes=256 << 20, niceness=5)
-MAX_LOG_BYTES = 4 << 20
+MAX_XML_BYTES = 16 << 20
 PADDING_BYTES = 256
+REPORT = "report.xml"
 _ALIGNMENT = 64
 _DROPPED_VARIABLES = ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVIDIA_TOOLS_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING")
 
@@ -124,7 +130,7 @@ def sanitize(
     place: Place,
     *,
     cancelled: threading.Event | None = None,
-    on_progress: Callable[[str], None] = lambda words: None,
+    on_tool: Callable[[str], None] = lambda name: None,
     run: Run = process.run,
     tools: Sequence[str] = TOOLS,
 ) -> Sanitized:
@@ -137,58 +143,85 @@ def sanitize(
         device_index: the GPU, as the driver counts.
         place: finds the document's line for one of the line information.
         cancelled: when another thread sets it, `process.Cancelled` is raised at once.
-        on_progress: told which tool runs.
+        on_tool: told which tool runs next; what it raises ends the work.
         run: starts a program and waits for it, as `process.run` does.
         tools: those of `TOOLS` to run.
     """
-    assert source.compiled is not None
     bounds = small_cases(wanted.spec, wanted.kernel, wanted.seed, os.path.dirname(wanted.path) or None)
     if isinstance(bounds, str):
         return Sanitized((), (), bounds)
+    look = functools.partial(_look, wanted, source, tool, device_index, place, cancelled, run)
     ended: list[str] = []
-    reasons: list[str] = []
+    problems: list[str] = []
+    for name in tools:
+        on_tool(name)
+        findings, problem = look(name, bounds)
+        if findings and len(bounds) > 1:
+            for bound in bounds:
+                alone, _ = look(name, (bound,))
+                if alone:
+                    findings = alone
+                    break
+        if findings:
+            return Sanitized((*ended, name), findings[:MAX_FINDINGS], "; ".join(problems))
+        if problem is None:
+            ended.append(name)
+        elif problem not in problems:
+            problems.append(problem)
+    return Sanitized(tuple(ended), (), "; ".join(problems))
+
+
+def _look(
+    wanted: JudgeJob,
+    source: Source,
+    tool: Tool,
+    device_index: int,
+    place: Place,
+    cancelled: threading.Event | None,
+    run: Run,
+    name: str,
+    bounds: Sequence[Bound],
+) -> tuple[tuple[Finding, ...], str | None]:
+    """What one tool finds in these cases, and why it did not look at all of them; both may be empty."""
+    assert source.compiled is not None
     with tempfile.TemporaryDirectory(prefix="dice-sanitizer-") as folder:
         _write(Path(folder), source.compiled.cubin, source.compiled.symbol, device_index, bounds)
-        for name in tools:
-            on_progress(name)
-            try:
-                done = run(
-                    command(tool, name, folder),
-                    deadline_s=TOOL_DEADLINE_S,
-                    limits=LIMITS,
-                    cwd=folder,
-                    env={key: value for key, value in os.environ.items() if key not in _DROPPED_VARIABLES},
-                    cancelled=cancelled,
-                )
-            except OSError as error:
-                return Sanitized(tuple(ended), (), f"compute-sanitizer could not be started: {error}")
-            if done.timed_out:
-                reasons.append(f"{name} did not end within {TOOL_DEADLINE_S:g} s")
-                continue
-            log = _read(Path(folder) / "log.txt")
-            findings = parse_log(name, log, [bound.label for bound in bounds], place)
-            if findings:
-                return Sanitized((*ended, name), findings[:MAX_FINDINGS])
-            if (problem := trouble(name, done, log)) is not None:
-                reasons.append(problem)
-                continue
-            ended.append(name)
-    return Sanitized(tuple(ended), (), "; ".join(dict.fromkeys(reasons)))
+        try:
+            done = run(
+                command(tool, name, folder),
+                deadline_s=TOOL_DEADLINE_S,
+                limits=LIMITS,
+                cwd=folder,
+                env={key: value for key, value in os.environ.items() if key not in _DROPPED_VARIABLES},
+                cancelled=cancelled,
+            )
+        except OSError as error:
+            return (), f"{name} could not be started: {error.strerror or error}"
+        case = bounds[0].label if len(bounds) == 1 else f"{bounds[0].label} to {bounds[-1].label}"
+        written = _read(Path(folder) / REPORT)
+        findings = parse_report(name, written, case, place, wanted.text.splitlines())
+        if done.timed_out:
+            return findings, f"{name} did not end within {TOOL_DEADLINE_S:g} s"
+        if (Path(folder) / sanitized_run.ENDED).exists():
+            return findings, None
+        said = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        complaint = _COMPLAINT.search(done.stdout.decode("utf-8", "replace"))
+        told = said[-1] if said else complaint[1] if complaint else f"it ended with code {done.returncode}"
+        return findings, f"{name} did not look at every launch: {told.rstrip('.')}"
 
 
 def command(tool: Tool, name: str, folder: str) -> list[str]:
-    """How to run one tool on the plan in `folder`; its log is `log.txt` there."""
+    """How to run one tool on the plan in `folder`; it writes its report there."""
     options = [
-        "--tool", name, "--log-file", os.path.join(folder, "log.txt"), "--print-limit", str(MAX_REPORTS),
-        # The launches in the log tell which case a report is about.
-        "--dump-kernel-launches", "--print-level", "warn", "--strip-paths", "no", "--show-backtrace", "device",
-        "--target-processes", "application-only", "--check-exit-code", "no",
+        "--tool", name, "--xml", "--save", os.path.join(folder, REPORT), "--print-limit", str(MAX_REPORTS),
+        "--target-processes", "application-only",
     ]  # fmt: skip
     if name == "memcheck":
-        # Buffers lie next to each other otherwise, and an access past one of them is an access to its neighbour.
-        options += ["--padding", str(PADDING_BYTES), "--report-api-errors", "no"]
-    child = [sys.executable, "-I", "-S", sanitized_run.__file__, folder]
-    return [tool.path, *options, *child]
+        # Allocations lie next to each other, and an access past the end of one of them would be one to its neighbour.
+        options += ["--padding", str(PADDING_BYTES)]
+    if name == "racecheck":
+        options += ["--racecheck-detect-level", "error"]
+    return [tool.path, *options, sys.executable, "-I", "-S", sanitized_run.__file__, folder]
 
 
 def _write(folder: Path, cubin: bytes, symbol: str, device_index: int, bounds: Sequence[Bound]) -> None:
@@ -212,125 +245,110 @@ def _write(folder: Path, cubin: bytes, symbol: str, device_index: int, bounds: S
             {"grid": bound.grid, "block": bound.block, "smem_bytes": bound.smem_bytes, "arguments": arguments}
         )
     plan = {"device": device_index, "symbol": symbol, "launches": launches}
-    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    (folder / "code.cubin").write_bytes(cubin)
+    (folder / sanitized_run.PLAN).write_text(json.dumps(plan), encoding="utf-8")
+    (folder / sanitized_run.CODE).write_bytes(cubin)
     # A file of no length cannot be mapped.
-    (folder / "inputs.bin").write_bytes(b"".join(pieces) or bytes(_ALIGNMENT))
+    (folder / sanitized_run.INPUTS).write_bytes(b"".join(pieces) or bytes(_ALIGNMENT))
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> bytes:
     with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(MAX_LOG_BYTES).decode("utf-8", "replace")
-    return ""
+        return file.read(MAX_XML_BYTES)
+    return b""
 
 
 # What a tool says
 
-
-@frozen
-class _Report:
-    """One complaint of a log: its first line, and the lines below it, which are indented deeper."""
-
-    head: str
-    body: tuple[str, ...]
-    launch: int
-    """Number of the launch that it came after, from zero; -1 when the log does not tell."""
+_COMPLAINT = re.compile(r"^={9} (?:Internal Sanitizer )?Error: (.*)$", re.MULTILINE)
+_NO_FAULT_OF_THE_KERNEL = {"Api", "Leak", "UnusedMemory"}
+_QUOTED_CHARACTERS = 40
 
 
-def parse_log(tool: str, log: str, cases: Sequence[str], place: Place) -> tuple[Finding, ...]:
-    """What a tool complains of in its log, each thing once, in the order of the log.
+def parse_report(tool: str, xml: bytes, case: str, place: Place, text: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """What a tool complains of in the XML that it saved: one finding for each kind and line, in its order.
 
-    `cases` are the labels of the launches; `place` finds lines of the document.
+    `case` goes into each finding, `place` finds lines of the document, and `text` is its lines. A report that was not
+    written to its end counts as far as it goes.
     """
     findings: dict[tuple[str, int | None], Finding] = {}
-    for report in _reports(log):
-        found = _finding(tool, report, place)
-        if found is None:
-            continue
-        hazard, text, line = found
-        case = cases[report.launch] if 0 <= report.launch < len(cases) else ""
-        findings.setdefault((hazard, line), Finding(tool, hazard, text, line, case))
+    for record in _records(xml):
+        found = _finding(tool, record, place, text)
+        if found is not None:
+            hazard, words, line = found
+            findings.setdefault((hazard, line), Finding(tool, hazard, words, line, case))
     return tuple(findings.values())
 
 
-def trouble(tool: str, done: process.Finished, log: str) -> str | None:
-    """Why a tool did not look at all launches, in one sentence; None when it did."""
-    if done.returncode == 0 and _SUMMARY.search(log):
+def _records(xml: bytes) -> Sequence[ElementTree.Element]:
+    records: list[ElementTree.Element] = []
+    with contextlib.suppress(ElementTree.ParseError):
+        for _, element in ElementTree.iterparse(io.BytesIO(xml)):
+            if element.tag == "record":
+                records.append(element)
+    return records
+
+
+def _finding(
+    tool: str, record: ElementTree.Element, place: Place, text: Sequence[str]
+) -> tuple[str, str, int | None] | None:
+    """(hazard, sentence, line of the document) of one record; None when it is no fault of the kernel."""
+    kind, level = record.findtext("kind", ""), record.findtext("level", "Error")
+    if kind in _NO_FAULT_OF_THE_KERNEL or level.lower() != "error":
         return None
-    said = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    complaint = _TROUBLE.search(log)
-    reason = complaint[1] if complaint else said[-1] if said else f"it ended with code {done.returncode}"
-    return f"{tool} did not run: {reason.strip().rstrip('.')}"
+    said = record.findtext("what/text", "").strip().rstrip(".")
+    if tool == "racecheck":
+        return "race", *_race(record, place, text)
+    if record.find("who") is None:
+        return None
+    line = _line(record, place)
+    size, space = record.findtext("what/size", "some"), record.findtext("what/space", "").strip("_")
+    if tool == "initcheck":
+        words = f"reads {size} bytes of memory that nothing has written, {_who(record)}"
+        return "uninitialized", words, line
+    if tool == "synccheck":
+        detail = record.findtext("what/type", "").strip().rstrip(".")
+        words = ": ".join(part[:1].lower() + part[1:] for part in (said, detail) if part)
+        return "divergent_barrier", f"{words}, {_who(record)}", line
+    direction, error = record.findtext("what/direction", ""), record.findtext("what/error", "")
+    if space and "misaligned" in f"{error} {said}":
+        return "fault", f"misaligned {direction} of {size} bytes of {space} memory, {_who(record)}", line
+    if space:
+        verb = {"read": "reads", "write": "writes", "atomic": "changes"}.get(direction, "accesses")
+        words = f"{verb} {size} bytes of {space} memory that is not its own, {_who(record)}"
+        return "out_of_bounds", words, line
+    return "fault", f"{said[:1].lower()}{said[1:]}, {_who(record)}", line
 
 
-_LINE = re.compile(r"^={9} ?(?P<indent> *)(?P<text>.*?)\s*$")
-_LAUNCH = re.compile(r"^(?:Kernel launch|Launch|Launching|Launched)\b")
-_PLACE = re.compile(r" in (?P<file>\S.*?):(?P<line>\d+)(?=$|[\s:\[(])")
-_THREAD = re.compile(r"by thread \((?P<thread>[\d,]+)\) in block \((?P<block>[\d,]+)\)")
-_SUMMARY = re.compile(r"^={9} (?:ERROR|RACECHECK) SUMMARY: ", re.MULTILINE)
-_TROUBLE = re.compile(r"^={9} (?:Error|Internal Sanitizer Error|ERROR): (?!.*(?:Race|hazard))(.*)$", re.MULTILINE)
-_ACCESS = re.compile(r"^Invalid __(?P<space>\w+)__ (?P<what>[\w ]+?) of size (?P<size>\d+)")
-_UNWRITTEN = re.compile(r"^Uninitialized __(?P<space>\w+)__ memory read of size (?P<size>\d+)")
-_RACE = re.compile(r"^ERROR: Race reported between (?P<one>\w+) access at ")
-_OTHER_ACCESS = re.compile(r"^and (?P<other>\w+) access at ")
-_NOT_OURS = re.compile(
-    r"^(?:Error\b|Internal|Program hit|Target|COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|LEAK SUMMARY|WARNING|Warning|INFO"
-    r"|Leaked|ERROR: Potential|Tracking|Unused|No attachable)"
-)
+def _race(record: ElementTree.Element, place: Place, text: Sequence[str]) -> tuple[str, int | None]:
+    """(sentence, line) of a race; the line is the first one's that is in the document."""
+    accesses = [part for tag in ("source", "destination") for part in record.findall(f"what/{tag}")]
+    places = [(access.findtext("direction", "access").lower(), _line(access, place)) for access in accesses]
+    first = next((n for n, (_, line) in enumerate(places) if line is not None), 0)
+    if not places:
+        return "threads race for shared memory, no barrier between them", None
+    verbs = {"write": "written", "read": "read"}
+    words = f"{verbs.get(places[first][0], 'used')} here"
+    for number, (direction, line) in enumerate(places):
+        if number != first:
+            quoted = text[line].strip() if line is not None and line < len(text) else ""
+            if len(quoted) > _QUOTED_CHARACTERS:
+                quoted = quoted[: _QUOTED_CHARACTERS - 2] + ".."
+            there = "here" if line == places[first][1] else f"at `{quoted}`" if quoted else "elsewhere"
+            words += f" and {verbs.get(direction, 'used')} {there} by another thread"
+    return f"{words}, no barrier between", places[first][1]
 
 
-def _reports(log: str) -> Sequence[_Report]:
-    reports: list[_Report] = []
-    head, body, launch = "", list[str](), -1
-    for raw in [*log.splitlines(), "========="]:
-        match = _LINE.match(raw)
-        if match is None:
-            continue
-        text = match["text"]
-        if text and match["indent"] and head:
-            body.append(text)
-            continue
-        if head:
-            reports.append(_Report(head, tuple(body), launch))
-        head, body = "", []
-        if _LAUNCH.match(text):
-            launch += 1
-        elif text and not _NOT_OURS.match(text):
-            head = text
-    return reports
-
-
-def _finding(tool: str, report: _Report, place: Place) -> tuple[str, str, int | None] | None:
-    """(hazard, sentence, line of the document) of one report; None when it is no fault of the kernel."""
-    lines = _lines(report, place)
-    line = next((found for found in lines if found is not None), None)
-    thread = next((match for text in report.body if (match := _THREAD.search(text)) is not None), None)
-    who = f" by thread ({thread['thread']}) of block ({thread['block']})" if thread is not None else ""
-    if tool == "memcheck" and (match := _ACCESS.match(report.head)) is not None:
-        misaligned = any("misaligned" in text for text in report.body)
-        how = "misaligned" if misaligned else "out of bounds"
-        return (
-            "fault" if misaligned else "out_of_bounds",
-            f"{how} {match['space']} {match['what']} of {match['size']} bytes{who}",
-            line,
-        )
-    if tool == "initcheck" and (match := _UNWRITTEN.match(report.head)) is not None:
-        return "uninitialized", f"reads {match['size']} bytes of {match['space']} memory that nothing wrote{who}", line
-    if tool == "racecheck" and (match := _RACE.match(report.head)) is not None:
-        others = [(text, m) for text in report.body if (m := _OTHER_ACCESS.match(text)) is not None]
-        words = f"race in shared memory: a {match['one'].lower()} here"
-        if others:
-            at = next((found for found in _lines(_Report(others[0][0], (), 0), place) if found is not None), None)
-            there = "elsewhere" if at is None else "here" if at == line else f"in line {at + 1}"
-            words += f" and a {others[0][1]['other'].lower()} {there}, no barrier between them"
-        return "race", words, line
-    if tool in ("memcheck", "synccheck"):
-        hazard = "divergent_barrier" if tool == "synccheck" else "fault"
-        return hazard, f"{report.head[:1].lower()}{report.head[1:]}".rstrip(".").replace(". ", ": ") + who, line
+def _line(element: ElementTree.Element, place: Place) -> int | None:
+    """The document's line of an access: where it is, else what called it."""
+    for where in (*element.findall("where"), *element.findall("deviceStack/frame")):
+        path, number = where.findtext("path", ""), where.findtext("line", "")
+        if path and number.isdigit() and (line := place(path, int(number))) is not None:
+            return line
     return None
 
 
-def _lines(report: _Report, place: Place) -> Sequence[int | None]:
-    """The document's lines that a report names, the place of the access first and then what called it."""
-    found = (_PLACE.search(text) for text in (report.head, *report.body))
-    return [place(match["file"], int(match["line"])) for match in found if match is not None]
+def _who(record: ElementTree.Element) -> str:
+    def index(tag: str) -> str:
+        return ", ".join(record.findtext(f"who/{tag}/{axis}", "?") for axis in "xyz")
+
+    return f"thread ({index('threadIdx')}) of block ({index('blockIdx')})"
