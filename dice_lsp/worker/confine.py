@@ -25,8 +25,10 @@ from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
+LEVELS = ("landlock", "seccomp", "limits")
+"""How far a GPU's runner can be confined, strictest first; each holds what follows it too."""
 SWITCH = "DICE_LSP_CONFINE"
-"""Environment variable that, set to `off`, leaves children with their limits alone: for a driver that needs more."""
+"""Environment variable that names the level to begin with, for a driver that works with less only; `off` is the last."""
 PR_SET_NO_NEW_PRIVS = 38
 
 # linux/landlock.h
@@ -95,15 +97,17 @@ class Confinement:
     `words` says what will hold: `landlock, seccomp, limits`, or `limits (no landlock in this kernel, no seccomp)`.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._ruleset = _ruleset(policy)
-        self._filter = _filter(policy.programs) if seccomp_usable() else b""
+    def __init__(self, policy: Policy, level: str = LEVELS[0]) -> None:
+        """`level` leaves out what is stricter than it."""
+        self._ruleset = _ruleset(policy) if level == "landlock" else None
+        self._filter = _filter(policy.programs) if level != "limits" and seccomp_usable() else b""
         # Kept beside the program that points into it.
         self._code = ctypes.create_string_buffer(self._filter, len(self._filter)) if self._filter else None
         self._program = ctypes.create_string_buffer(
             struct.pack("HxxxxxxP", len(self._filter) // 8, ctypes.addressof(self._code)) if self._code else b"\0" * 16
         )
-        self.words = words(self._ruleset is not None, bool(self._filter))
+        given_up = LEVELS[: LEVELS.index(level)]
+        self.words = words(self._ruleset is not None, bool(self._filter), given_up)
 
     def enter(self) -> None:
         """Confine this thread and whatever it starts. Raises `OSError` when the kernel refuses what it said it has."""
@@ -130,10 +134,17 @@ class Confinement:
         self.close()
 
 
-def words(landlock: bool, seccomp: bool) -> str:
-    """How a child is confined, for a person; limits and a deadline it always has."""
-    held = [name for name, there in (("landlock", landlock), ("seccomp", seccomp)) if there]
-    missing = [what for what, there in (("no landlock in this kernel", landlock), ("no seccomp", seccomp)) if not there]
+def asked_level() -> str:
+    """The level that the environment asks for, else the strictest."""
+    asked = os.environ.get(SWITCH, "")
+    return LEVELS[-1] if asked == "off" else asked if asked in LEVELS else LEVELS[0]
+
+
+def words(landlock: bool, seccomp: bool, given_up: Sequence[str] = ()) -> str:
+    """How a child is confined, for a person; limits and a deadline it always has. `given_up` was not tried."""
+    means = (("landlock", landlock, "no landlock in this kernel"), ("seccomp", seccomp, "no seccomp"))
+    held = [name for name, there, _ in means if there]
+    missing = [what for name, there, what in means if not there and name not in given_up]
     return ", ".join([*held, "limits"]) + (f" ({', '.join(missing)})" if missing else "")
 
 

@@ -26,6 +26,7 @@ from attrs import evolve, field, frozen
 from dice_lsp.lease import Lease
 from dice_lsp.process import ChildDied, ChildError, Limits, SyncFramedChild, module_command
 from dice_lsp.worker.code_notes import kept_state
+from dice_lsp.worker.confine import LEVELS, SWITCH, asked_level
 from dice_lsp.worker.launch import (
     Array,
     BufferArgument,
@@ -246,6 +247,10 @@ class GpuBackend:
         self.lease: Lease | None = None
         """The card's lock, held by whoever asks this back end to run something; None before `start`."""
         self.runners_started = 0
+        self._levels = list(LEVELS[LEVELS.index(asked_level()) :])
+        self._given_up: list[str] = []
+        self._isolation = ""
+        self._opened = False
         self._env = env
         self._arena = Arena()
         self._child: SyncFramedChild | None = None
@@ -260,16 +265,26 @@ class GpuBackend:
     # Opening and closing
 
     def start(self) -> str | None:
-        """Start the runner and ask it what the device is. Returns one sentence if it cannot be used."""
-        try:
-            answer = self._runner().call("hello", {}, deadline_s=START_DEADLINE_S)
-        except (ChildDied, ChildError, TimeoutError) as error:
-            tail = self._child.stderr_tail.splitlines()[-1:] if self._child is not None else []
-            self.close()
-            return f"{self.kind} could not be started: {error}" + (f" ({tail[0]})" if tail else "")
-        if "unusable" in answer:
-            self.close()
-            return f"{self.kind} cannot use the GPU: {answer['unusable']}"
+        """Start the runner and ask it what the device is. Returns one sentence if it cannot be used.
+
+        A driver that does not start under the strictest confinement gets a looser one: a GPU that cannot be used would
+        help nobody, and `isolation` says what is left.
+        """
+        first = ""
+        while True:
+            try:
+                answer = self._runner().call("hello", {}, deadline_s=START_DEADLINE_S)
+            except (ChildDied, ChildError, TimeoutError) as error:
+                tail = self._child.stderr_tail.splitlines()[-1:] if self._child is not None else []
+                self.close()
+                return f"{self.kind} could not be started: {error}" + (f" ({tail[0]})" if tail else "")
+            if "unusable" not in answer:
+                break
+            first = first or answer["unusable"]
+            if not self._loosened(answer["unusable"]):
+                self.close()
+                return f"{self.kind} cannot use the GPU: {first}"
+        self._isolation = answer["isolation"]
         major, minor = answer["capability"]
         self.name = answer["name"]
         self._bus_id = answer["bus_id"]
@@ -295,8 +310,11 @@ class GpuBackend:
 
     @property
     def isolation(self) -> str:
-        """How the runner is confined: `landlock, seccomp, limits`."""
-        return "" if self.info is None else str(self.info.attributes.get("isolation", ""))
+        """How the runner is confined, and why not more: `seccomp, limits (no landlock in this kernel)`."""
+        if self._given_up:
+            return f"{self._isolation} (the driver does not work under {' or '.join(self._given_up)})"
+        chosen = f" ({SWITCH}={os.environ[SWITCH]})" if asked_level() != LEVELS[0] else ""
+        return self._isolation + chosen
 
     @property
     def runner_pid(self) -> int | None:
@@ -310,10 +328,27 @@ class GpuBackend:
         self._child = self._spare = None
         self._arena.close()
 
+    def _loosened(self, reason: str) -> bool:
+        """Take the next level of confinement; False when there is none left. The children of this one are ended.
+
+        Never once a context was had: what runs in it must not talk its successor out of its confinement.
+        """
+        full = "out of memory" in reason.lower().replace("_", " ")
+        if self._opened or full or len(self._levels) == 1:
+            return False
+        log.warning("%s does not work confined by %s (%s)", self.kind, self._levels[0], reason)
+        self._given_up.append(self._levels.pop(0))
+        for child in (self._child, self._spare):
+            if child is not None:
+                child.close()
+        self._child = self._spare = None
+        return True
+
     def _new_child(self) -> SyncFramedChild:
         self.runners_started += 1
+        arguments = (self.kind, str(self.device_index), str(self._arena.fd), self._levels[0])
         return SyncFramedChild(
-            module_command("dice_lsp.worker.gpu_runner", self.kind, str(self.device_index), str(self._arena.fd)),
+            module_command("dice_lsp.worker.gpu_runner", *arguments),
             name=f"GPU runner ({self.kind})",
             limits=RUNNER_LIMITS,
             env=self._env,
@@ -373,6 +408,19 @@ class GpuBackend:
 
     def _call(self, op: str, params: Callable[[], dict[str, Any]], deadline_s: float, **hooks: Any) -> dict[str, Any]:
         """A call whose failures of the child are faults of the kernel. `params` is made once the child is known."""
+        answer = self._call_once(op, params, deadline_s, **hooks)
+        while "unopened" in answer and self._loosened(answer["unopened"]):
+            self._isolation = self._runner().call("hello", {}, deadline_s=START_DEADLINE_S).get("isolation", "limits")
+            answer = self._call_once(op, params, deadline_s, **hooks)
+        if "unopened" in answer:
+            refusal = f"the GPU gives no context: {answer['unopened']}"
+            return {"unsupported": refusal, "declined": refusal}
+        self._opened = True
+        return answer
+
+    def _call_once(
+        self, op: str, params: Callable[[], dict[str, Any]], deadline_s: float, **hooks: Any
+    ) -> dict[str, Any]:
         child = self._runner()
         try:
             answer: dict[str, Any] = child.call(op, params(), deadline_s=deadline_s, **hooks)

@@ -1,6 +1,6 @@
 """The child that owns a GPU's context: loads device code, runs it between guards, times it, and may die.
 
-`worker.device` starts it with `python -m dice_lsp.worker.gpu_runner KIND INDEX ARENA_FD` and speaks frames with it
+`worker.device` starts it with `python -m dice_lsp.worker.gpu_runner KIND INDEX ARENA_FD LEVEL` and speaks frames with it
 (`process.serve`). Buffers travel through the arena, a shared memory file whose descriptor the child inherits; a frame
 only says where in it. What a kernel should have computed never comes here: a kernel that reads this process finds
 inputs and nothing else.
@@ -15,7 +15,6 @@ import importlib
 import logging
 import math
 import mmap
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from attrs import frozen
 from cuda.bindings import driver as cu
 
 from dice_lsp import process
-from dice_lsp.worker.confine import SWITCH, Confinement, runner_policy
+from dice_lsp.worker.confine import Confinement, runner_policy
 from dice_lsp.worker.gpu_driver import (
     DRIVERS,
     FAULTS,
@@ -192,6 +191,16 @@ class Runner:
             )
         self.opened = True
 
+    def _not_opened(self) -> str | None:
+        """Why there is no context: the card is out of memory, say, or the driver cannot work confined as we are."""
+        try:
+            self._open()
+        except DriverError as error:
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".splitlines()[0]
+        return None
+
     def _map_arena(self, nbytes: int) -> Bytes:
         if nbytes > self.arena.nbytes:
             self._arena = mmap.mmap(self.arena_fd, nbytes)
@@ -307,8 +316,9 @@ class Runner:
         """One launch between guards. The arena's buffers are inputs before and outputs after it."""
         launch = params["launch"]
         deadline_s = float(launch["deadline_s"])
+        if (reason := self._not_opened()) is not None:
+            return {"unopened": reason}
         try:
-            self._open()
             return self._run(params, launch, deadline_s)
         except DriverError as error:
             if error.code not in FAULTS and error.code not in STICKY:
@@ -417,8 +427,9 @@ class Runner:
     def time(self, params: Any, job: process.Job) -> Any:
         """Replay graphs of launches over rotated buffers; see `Stopwatch`. Faults are answers, as in `run`."""
         stopwatch = None
+        if (reason := self._not_opened()) is not None:
+            return {"unopened": reason}
         try:
-            self._open()
             self._map_arena(int(params["arena_bytes"]))
             idle_s = time.monotonic() - self._last_use if self._last_use else math.inf
             stopwatch = Stopwatch(self, params, job)
@@ -455,7 +466,7 @@ def _version_of(package: str) -> str:
         return "unknown"
 
 
-def confined(kind: str) -> str:
+def confined(kind: str, level: str) -> str:
     """Confine this process for good, before the driver starts its threads and before any device code is loaded.
 
     Returns what holds, for the evidence. The libraries are loaded first, so that wherever they lie is known.
@@ -469,9 +480,7 @@ def confined(kind: str) -> str:
         ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         log.info("%s", error)
-    if os.environ.get(SWITCH) == "off":
-        return f"limits ({SWITCH}=off)"
-    with Confinement(runner_policy()) as confinement:
+    with Confinement(runner_policy(), level) as confinement:
         try:
             confinement.enter()
         except OSError as error:
@@ -480,10 +489,10 @@ def confined(kind: str) -> str:
 
 
 def main() -> int:
-    kind, index, arena_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    kind, index, arena_fd, level = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        runner = Runner(kind, index, arena_fd, confined(kind))
+        runner = Runner(kind, index, arena_fd, confined(kind, level))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
 

@@ -1,9 +1,11 @@
 """The GPU's side of the worker as far as a machine without one can show it: the child, its pipes, its shared memory."""
 
 import ctypes
+import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -200,23 +202,35 @@ def test_what_cannot_run_on_a_gpu_is_said_before_anything_starts() -> None:
 
 
 RUNNER = """
-import os, sys
+import json, os, sys
 from pathlib import Path
 from dice_lsp.process import serve
 
-told = Path(sys.argv[1])
+level, codes = sys.argv[2], set()
+
+def told():
+    return json.loads(Path(sys.argv[1]).read_text())
+
+def hello(params, job):
+    if level in told()["no_start"]:
+        return {"unusable": f"no start under {level}"}
+    device = {"name": "card", "bus_id": "", "uuid": "12", "capability": [9, 0], "cuda": "13.0", "library": "1"}
+    return {**device, "l2_bytes": 1, "memory_bytes": 1, "smem_optin_bytes": 1, "isolation": level}
 
 def run(params, job):
-    assert params.get("cubin") or job.number > 1, "a new child is given the code"
+    if level in told()["no_context"]:
+        return {"unopened": told()["do"]}
+    codes.update([params["cubin_key"]] if params.get("cubin") else [])
+    assert params["cubin_key"] in codes, "a new child is given the code"
     deadline_s = params["launch"]["deadline_s"]
-    if told.read_text() == "hang":
+    if told()["do"] == "hang":
         where = f"not done after {deadline_s:g} s"
         return {"fault": {"code": 0, "hazard": "timeout", "where": where, "sticky": True}}
-    if told.read_text() == "die":
+    if told()["do"] == "die":
         os._exit(9)
-    return {"elapsed_ms": float(told.read_text())}
+    return {"elapsed_ms": float(told()["do"])}
 
-serve({"run": run})
+serve({"hello": hello, "run": run})
 """
 
 
@@ -227,9 +241,12 @@ class PretendedCard(GpuBackend):
         super().__init__("cuda-core", 0)
         self.told = told
 
+    def tell(self, do: str, *, no_start: Sequence[str] = (), no_context: Sequence[str] = ()) -> None:
+        self.told.write_text(json.dumps({"do": do, "no_start": no_start, "no_context": no_context}))
+
     def _new_child(self) -> SyncFramedChild:
         self.runners_started += 1
-        return SyncFramedChild([sys.executable, "-c", RUNNER, str(self.told)], name="pretended runner")
+        return SyncFramedChild([sys.executable, "-c", RUNNER, str(self.told), self._levels[0]], name="pretended runner")
 
 
 @pytest.fixture
@@ -256,9 +273,9 @@ def test_a_launch_that_is_known_gets_a_deadline_from_how_long_it_took(card: Pret
     def after(elapsed_ms: float, first: Launch, then: Launch) -> str:
         """What the runner says of `then`, which hangs after `first` has ended in this time."""
         text = source(repr((elapsed_ms, first.deadline_s, then.arguments)).encode())
-        card.told.write_text(str(elapsed_ms))
+        card.tell(str(elapsed_ms))
         assert isinstance(card.run_once(text, first), Ran)
-        card.told.write_text("hang")
+        card.tell("hang")
         result = card.run_once(text, then)
         assert isinstance(result, Faulted) and result.hazard == "timeout"
         return result.where
@@ -272,26 +289,75 @@ def test_a_launch_that_is_known_gets_a_deadline_from_how_long_it_took(card: Pret
 
 
 def test_a_text_that_was_killed_twice_is_not_run_again_and_others_are(card: PretendedCard) -> None:
-    card.told.write_text("hang")
+    card.tell("hang")
     for _ in range(2):
         assert "not done" in card.run_once(source(b"bad"), launch()).where
     started = card.runners_started
     third = card.run_once(source(b"bad"), launch())
     assert isinstance(third, Faulted) and third.where == "not run again: it had to be killed 2 times"
     assert card.runners_started == started
-    card.told.write_text("0.1")
+    card.tell("0.1")
     assert isinstance(card.run_once(source(b"good"), launch()), Ran)
 
 
 def test_ten_deaths_in_a_row_cost_no_other_kernel(card: PretendedCard) -> None:
     pids = set()
     for number in range(10):
-        card.told.write_text("die" if number % 2 else "hang")
+        card.tell("die" if number % 2 else "hang")
         result = card.run_once(source(bytes([number])), launch())
         assert isinstance(result, Faulted) and result.hazard == ("fault" if number % 2 else "timeout")
-        card.told.write_text("0.1")
+        card.tell("0.1")
         assert isinstance(card.run_once(source(b"good"), launch()), Ran)
         pids.add(card.runner_pid)
     assert len(pids) == 10
     card.close()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+
+
+def test_a_driver_that_does_not_start_confined_gets_less_and_it_is_said(card: PretendedCard) -> None:
+    card.tell("0.1")
+    assert card.start() is None and card.isolation == "landlock" and card.runners_started == 1
+    card.close()
+    for refused, said in (
+        (("landlock",), "seccomp (the driver does not work under landlock)"),
+        (("landlock", "seccomp"), "limits (the driver does not work under landlock or seccomp)"),
+    ):
+        other = PretendedCard(card.told)
+        other.tell("0.1", no_start=refused)
+        assert other.start() is None and other.isolation == said
+        other.close()
+    hopeless = PretendedCard(card.told)
+    hopeless.tell("0.1", no_start=("landlock", "seccomp", "limits"))
+    assert hopeless.start() == "cuda-core cannot use the GPU: no start under landlock"
+    assert hopeless.runner_pid is None
+
+
+def test_a_driver_that_gives_no_context_confined_gets_less(card: PretendedCard) -> None:
+    card.tell("0.1")
+    assert card.start() is None
+    card.tell("0.1", no_context=("landlock",))
+    assert isinstance(card.run_once(source(b"good"), launch()), Ran)
+    assert card.isolation == "seccomp (the driver does not work under landlock)"
+    # What ran in a context cannot talk the next runner out of its confinement.
+    card.tell("die")
+    assert isinstance(card.run_once(source(b"bad"), launch()), Faulted)
+    card.tell("cuCtxCreate failed", no_context=("seccomp",))
+    refused = card.run_once(source(b"good"), launch())
+    assert isinstance(refused, NotSupported) and refused.reason == "the GPU gives no context: cuCtxCreate failed"
+    assert card.isolation == "seccomp (the driver does not work under landlock)"
+
+
+def test_a_full_card_is_no_reason_to_confine_less(card: PretendedCard) -> None:
+    card.tell("0.1")
+    assert card.start() is None
+    card.tell("cuCtxCreate failed with CUDA error 2 (CUDA_ERROR_OUT_OF_MEMORY)", no_context=("landlock",))
+    assert isinstance(card.run_once(source(b"good"), launch()), NotSupported)
+    assert card.isolation == "landlock"
+
+
+def test_the_level_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DICE_LSP_CONFINE", "seccomp")
+    card = PretendedCard(tmp_path / "told")
+    card.tell("0.1")
+    assert card.start() is None and card.isolation == "seccomp (DICE_LSP_CONFINE=seccomp)"
+    card.close()
