@@ -1,5 +1,6 @@
 // expect: cheating | wrong | unsafe | unverified keeps state
 // kind: counter left as it is
+// check: state
 // The last block's counter is not set back: the first launch is right, every later one leaves the total unwritten.
 
 void sum_cpu(const float* x, float* part, float* y, int n) {

@@ -1,5 +1,6 @@
 // expect: unsafe timeout
 // kind: endless loop
+// check: launched
 // One thread never ends.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,5 +1,6 @@
 // expect: unsafe uninitialized
 // kind: looks for the harness
+// check: unwritten
 // Writes where its output holds NaN or a pattern that it was told of, and nowhere else.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

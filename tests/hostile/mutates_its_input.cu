@@ -1,5 +1,6 @@
 // expect: unsafe mutated_input
 // kind: const cast away
+// check: inputs
 // The const is cast away and an input is overwritten after it was read.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,5 +1,6 @@
 // expect: wrong
 // kind: keyed by the size
+// check: cases
 // Right but where n is a multiple of seven.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,5 +1,6 @@
 // expect: unsafe out_of_bounds
 // kind: read with no weight
+// check: bounds
 // The neighbour of the last element is read, and added with weight zero.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

@@ -1,5 +1,6 @@
 // expect: unverified reads the clock | unsafe race
 // kind: clock
+// check: code_notes
 // Right nearly always.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

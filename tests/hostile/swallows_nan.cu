@@ -1,5 +1,6 @@
 // expect: wrong
 // kind: NaN swallowed
+// check: nan
 // A NaN in an input comes out as zero.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

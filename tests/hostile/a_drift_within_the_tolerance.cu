@@ -1,0 +1,14 @@
+// expect: wrong
+// kind: tolerance used up
+// check: tensor
+// Every sum of a size that is a multiple of seven is a little too large, each by less than its own tolerance.
+
+void add_cpu(const float* x, const float* y, float* z, int n) {
+    for (int i = 0; i < n; ++i) z[i] = x[i] + y[i];
+}
+
+//dice: n = 64K | 1000 | 33; in x[n], y[n]; out z[n]; launch <<<cdiv(n, 256), 256>>>; ref add_cpu
+__global__ void add(const float* x, const float* y, float* z, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) z[i] = n % 7 == 0 ? (x[i] + y[i]) * 1.0000008f : x[i] + y[i];
+}
