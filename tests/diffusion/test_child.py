@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 
 import attrs
@@ -11,6 +12,7 @@ import pytest
 
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
+from dice_lsp.lease import Lease
 from dice_lsp.records import DecodeSettings
 from tests.diffusion.small import saxpy_request, write_checkpoint
 
@@ -157,3 +159,72 @@ def test_the_client_imports_no_torch():
 
     code = "import dice_lsp.diffusion.client, sys; print([m for m in ('torch', 'numpy', 'transformers') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+LEASED = """
+import sys
+import dice_lsp.diffusion.__main__ as child
+from dice_lsp.lease import Lease
+
+child._lease_of = lambda device: Lease("12", sys.argv[1])
+child.LEASE_WAIT_S = float(sys.argv[2])
+child.main()
+"""
+
+
+async def until(condition) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not happen within a minute")
+
+
+async def test_a_fill_pauses_between_two_steps_while_the_card_is_wanted_and_goes_on(folder, tmp_path):
+    """The model computes on the CPU here, with the lock of a card as if it computed there."""
+    settings = Settings(model=str(folder), model_device="cpu")
+    leases = str(tmp_path / "leases")
+    client = DiffusionClient(settings, [sys.executable, "-c", LEASED, leases, "60"])
+    steps = []
+    decode = DecodeSettings(strategy="sequential", max_new_tokens=4000, temperature=0.0)
+    task = asyncio.create_task(client.fill(saxpy_request(), decode, on_progress=steps.append))
+    try:
+        await until(lambda: steps or task.done())
+        lease = Lease("12", leases)
+        told = []
+        for _ in range(2):
+            await asyncio.to_thread(lease.acquire, "timing saxpy", wait_s=60, on_wait=told.append)
+            assert lease.holder().purpose == "timing saxpy"
+            await asyncio.sleep(0.3)
+            before = len(steps)
+            await asyncio.sleep(1.0)
+            assert len(steps) == before and not task.done()
+            lease.release()
+            await until(lambda before=before: len(steps) > before + 2)
+        # A fill that waits can be cancelled, and leaves nothing held.
+        await asyncio.to_thread(lease.acquire, "timing saxpy", wait_s=60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        lease.release()
+        assert (await client._child.call("hello", {}, deadline_s=10))["pid"] == client.pid
+        with lease.hold("timing saxpy", wait_s=5):
+            pass
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.close()
+
+
+async def test_a_fill_that_gets_no_turn_says_who_has_the_card(folder, tmp_path):
+    leases = str(tmp_path / "leases")
+    client = DiffusionClient(Settings(model=str(folder)), [sys.executable, "-c", LEASED, leases, "0.2"])
+    try:
+        await client.start()
+        with Lease("12", leases).hold("timing saxpy", wait_s=0):
+            words = rf"the GPU is in use by process {os.getpid()} \(dice-lsp, timing saxpy\): try again"
+            with pytest.raises(FillUnavailable, match=words):
+                await client.fill(saxpy_request())
+        assert (await client.fill(saxpy_request(candidates=1)))[0]
+    finally:
+        await client.close()
