@@ -316,6 +316,7 @@ def _finding(
         verb = {"read": "reads", "write": "writes", "atomic": "changes"}.get(direction, "accesses")
         words = f"{verb} {size} bytes of {space} memory that is not its own, {_who(record)}"
         return "out_of_bounds", words, line
+    said = said or record.findtext("what/exception", "fault")
     return "fault", f"{said[:1].lower()}{said[1:]}, {_who(record)}", line
 
 

@@ -30,6 +30,7 @@ HEADS = {
     "planted": ("back end", "difference", "verdicts in both orders", "ratios"),
     "restored": ("back end", "kernel", "median us", "spread"),
     "busy": ("back end", "said while another process computes",),
+    "sanitizer": ("kernel", "compute-sanitizer found", "seconds of each tool", "in all"),
     "model": ("what", "found"),
     "baselines": ("what was done", "said"),
     "hostile": ("back end", "expected", "given", "files", "took"),

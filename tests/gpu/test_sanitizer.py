@@ -1,0 +1,139 @@
+"""compute-sanitizer on a card: hostile kernels that only it sees, one per tool, and honest ones that it lets pass."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dice_lsp import process
+from dice_lsp.records import JudgeJob, Sanitized, Verified, from_wire, to_wire
+from dice_lsp.worker import sanitized_run
+from dice_lsp.worker.sanitizer import TOOLS
+from tests.gpu.support import HISTOGRAM, KINDS, REDUCTION, TRANSPOSE, Bench, parsed, record, saxpy
+
+COPY = """
+void NAME_cpu(int n, const float* x, float* y) {
+    for (int i = 0; i < n; i++) y[i] = x[i];
+}
+//dice: n = 64K | 1000 | 33; in x[n]; out y[n]; launch <<<cdiv(n, 256), 256>>>
+//dice: ref NAME_cpu
+__global__ void NAME(int n, const float* x, float* y) {
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    BODY
+}
+"""
+PAST_SHARED = COPY.replace("NAME", "past_shared").replace(
+    "BODY",
+    """__shared__ float s[40];
+    if (t < 44) s[t] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    if (i < n) y[i] = t < 40 ? s[t] : x[i];""",
+)
+"""The four elements past the end lie in what the card rounds a block's shared memory up to."""
+LATE = (
+    COPY.replace("y[i] = x[i];", "y[i] = x[i] + x[0];")
+    .replace("NAME", "late")
+    .replace(
+        "BODY",
+        """__shared__ float first[2];
+    if (t == 0) first[0] = x[0];
+    unsigned steps = i;
+    for (int k = 0; k < 3000; k++) steps = steps * 1664525u + 1013904223u;
+    if (i < n) y[i] = x[i] + first[steps == 77u];""",
+    )
+)
+"""No barrier stands between the write and the reads, which come so late that they always find the value."""
+UNSET = COPY.replace("NAME", "unset").replace(
+    "BODY", "if (i < n) y[i] = __float_as_uint(y[i]) == 0x12345678u ? 0.0f : x[i];"
+)
+"""A value that nothing has written decides, and no pattern that memory is filled with is the one that matters."""
+HALVES = COPY.replace("NAME", "halves").replace(
+    "BODY",
+    """__shared__ float s[256];
+    s[t] = i < n ? x[i] : 0.0f;
+    if (t < 128) __syncthreads();
+    else __syncthreads();
+    if (i < n) y[i] = s[255 - (255 - t)];""",
+)
+"""Two barriers, each reached by half of the block: this card lets them meet, the language does not."""
+HOSTILE = {
+    "past_shared": (PAST_SHARED, "memcheck", "out_of_bounds", "if (t < 44) s[t]"),
+    "late": (LATE, "racecheck", "race", "first"),
+    "unset": (UNSET, "initcheck", "uninitialized", "__float_as_uint(y[i])"),
+    "halves": (HALVES, "synccheck", "divergent_barrier", "__syncthreads();"),
+}
+HONEST = {"saxpy": saxpy(), "block_sum": REDUCTION, "transpose": TRANSPOSE, "histogram": HISTOGRAM}
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Bench]:
+    """One back end is enough: the tools start a program of their own."""
+    bench = Bench(KINDS[-1])
+    assert not isinstance(bench.worker.sanitizer, str), bench.worker.sanitizer
+    yield bench
+    bench.close()
+
+
+class Asked:
+    """One call of the worker, with the seconds that each tool took."""
+
+    def __init__(self, bench: Bench, text: str, name: str) -> None:
+        kernel, spec = parsed(text, name)
+        job = JudgeJob(text, "/nowhere/test.cu", kernel, spec)
+        started: list[tuple[str, float]] = []
+        call = process.Job(1, lambda message: started.append((message["data"], time.monotonic())))
+        answer = bench.worker.sanitize({"settings": {"backend": bench.backend.kind}, "job": to_wire(job)}, call)
+        ends = [*(at for _, at in started[1:]), time.monotonic()]
+        self.sanitized = from_wire(answer, Sanitized)
+        self.seconds = {tool: end - at for (tool, at), end in zip(started, ends, strict=True)}
+
+    def record(self, name: str, found: str) -> None:
+        took = ", ".join(f"{tool} {seconds:.1f}" for tool, seconds in self.seconds.items())
+        record("sanitizer", name, found, took, f"{sum(self.seconds.values()):.1f}")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_only_the_sanitizer_sees(one: Bench, name: str) -> None:
+    text, tool, hazard, code = HOSTILE[name]
+    verdict = one.judge(text, name, benchmark=False).verdict
+    asked = Asked(one, text, name)
+    sanitized = asked.sanitized
+    assert sanitized.findings, sanitized
+    finding = sanitized.findings[0]
+    asked.record(name, f"{finding.tool}: {finding.text}")
+    assert (finding.tool, finding.hazard) == (tool, hazard) and sanitized.tools[-1] == tool
+    assert finding.line is not None and code in text.splitlines()[finding.line], finding
+    assert finding.case in ("n=33", "n=1000") or finding.case.startswith("n="), finding
+    assert isinstance(verdict, Verified), verdict
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_kernel_has_no_finding(one: Bench, name: str) -> None:
+    asked = Asked(one, HONEST[name], name)
+    asked.record(name, "; ".join(f.text for f in asked.sanitized.findings) or asked.sanitized.reason or "no finding")
+    assert asked.sanitized == Sanitized(TOOLS, (), "")
+
+
+def test_a_cancel_ends_it_and_leaves_nothing_on_the_card(one: Bench) -> None:
+    kernel, spec = parsed(REDUCTION, "block_sum")
+    job = JudgeJob(REDUCTION, "/nowhere/test.cu", kernel, spec)
+    call = process.Job(1, lambda message: None)
+    threading.Timer(0.6, call.cancelled.set).start()
+    with pytest.raises(process.Cancelled):
+        one.worker.sanitize({"settings": {"backend": one.backend.kind}, "job": to_wire(job)}, call)
+    deadline = time.monotonic() + 10.0
+    while left := [line for line in command_lines() if sanitized_run.__file__ in line]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def command_lines() -> list[str]:
+    """Those of all processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
