@@ -10,9 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs import evolve
 
-from dice_lsp.process import Cancelled, ChildDied, ChildError, SyncFramedChild
-from dice_lsp.records import Compiled, Kernel
+from dice_lsp.lease import Lease
+from dice_lsp.process import Cancelled, ChildDied, ChildError, Job, SyncFramedChild
+from dice_lsp.records import Compiled, Judged, JudgeJob, Kernel, NotTimed, Unverified, from_wire, to_wire
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.launches import launch_spec
+from dice_lsp.worker import __main__ as worker_main
 from dice_lsp.worker.device import Arena, GpuBackend, _loads_on, _places, open_backend
 from dice_lsp.worker.gpu_driver import _packed
 from dice_lsp.worker.launch import BufferArgument, Faulted, Launch, NotSupported, Ran, ScalarArgument, Source
@@ -361,3 +366,44 @@ def test_the_level_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     card.tell("0.1")
     assert card.start() is None and card.isolation == "seccomp (DICE_LSP_CONFINE=seccomp)"
     card.close()
+
+
+def test_a_job_waits_for_the_card_and_says_who_has_it(
+    card: PretendedCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DICE_LSP_LEASES", str(tmp_path / "leases"))
+    monkeypatch.setattr(worker_main, "LEASE_WAIT_S", 0.5)
+    card.tell("0.1")
+    assert card.start() is None
+    worker = worker_main.Worker()
+    worker._gpu = card
+    text = (
+        "//dice: n = 33; out x[n]; launch <<<1, 64>>>\n"
+        "__global__ void k(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] = 1.0f; }\n"
+    )
+    model = parse(text)
+    order = JudgeJob(text, "/nowhere/a.cu", model.kernels[0], launch_spec(text, model.kernels[0], model), arch="sm_90")
+    said: list[dict] = []
+
+    def judged() -> Judged:
+        return from_wire(worker.judge({"settings": {}, "job": to_wire(order)}, Job(1, said.append)), Judged)
+
+    words = f"the GPU is in use by process {os.getpid()} (dice-lsp, a fill)"
+    with Lease("12").hold("a fill", wait_s=0):
+        refused = judged()
+    assert isinstance(refused.build, Compiled), refused.build
+    assert isinstance(refused.verdict, Unverified) and refused.verdict.reason == f"{words}: try again"
+    assert isinstance(refused.timing, NotTimed) and refused.timing.reason == refused.verdict.reason
+    assert f"waiting for the GPU, which is in use by {words.partition(' by ')[2]}" in [
+        message["data"] for message in said if message["event"] == "progress"
+    ]
+    ran = judged()
+    assert "in use" not in str(ran.verdict) and ran.evidence.isolation == "landlock"
+    with Lease("12").hold("a fill", wait_s=0):
+        only_compiled = from_wire(
+            worker.judge(
+                {"settings": {}, "job": to_wire(evolve(order, verify=False, benchmark=False))}, Job(2, said.append)
+            ),
+            Judged,
+        )
+    assert isinstance(only_compiled.build, Compiled) and only_compiled.evidence.isolation == ""
