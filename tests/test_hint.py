@@ -125,7 +125,8 @@ def test_the_hover_has_the_evidence():
     for words in (
         "12.3 us (12.2 us to 12.4 us), cold",
         "saxpy_cpu",
-        "poison, bounds",
+        "poison",
+        "guards on both sides of every buffer, one side at a time",
         "H200",
         "driver 580",
         "1.410 to 1.430",

@@ -304,6 +304,38 @@ def _bind(
     )  # fmt: skip
 
 
+def repeated(
+    spec: LaunchSpec, kernel: Kernel, bound: Bound, dims: Mapping[str, int], repeats: int, windows: tuple[int, ...]
+) -> Launch | None:
+    """The launch of a case with larger `dims` whose buffers hold those of `bound` over and over again.
+
+    None where that is not `repeats` times the same: every buffer must grow so many times or not at all, those that are
+    compared must grow.
+    """
+    planned = plan(spec, kernel, dims)
+    if isinstance(planned, BadSpec):
+        return None
+    arguments: list[Argument] = []
+    for parameter in kernel.parameters:
+        if not parameter.pointer:
+            scalar = bound.scalars[parameter.name]
+            if parameter.name in planned.names or parameter.name in spec.scalars:
+                try:
+                    scalar = _scalar(spec, parameter, planned.names, 0)
+                except _Bad:
+                    return None
+            arguments.append(ScalarArgument(parameter.name, scalar_bytes(scalar.element, scalar.value)))
+            continue
+        buffer = bound.buffers[parameter.name]
+        count = math.prod(planned.sizes[parameter.name][0])
+        times = repeats if count == repeats * buffer.count else 1
+        if count != times * buffer.count or (buffer.checked and times != repeats):
+            return None
+        writable = buffer.spec.role is not Role.IN
+        arguments.append(BufferArgument(buffer.name, buffer.initial(0), buffer.element.itemsize, writable, times))
+    return Launch(planned.grid, planned.block, planned.smem_bytes, tuple(arguments), windows=windows)
+
+
 def _names(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) -> dict[str, int]:
     """Constants of the file, integer template arguments, dims and integer scalars, later ones hiding earlier ones."""
     names: dict[str, int] = dict(spec.constants)

@@ -29,7 +29,7 @@ _VECTOR_CAST = re.compile(
 _BASE_BYTES = {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "float": 4}
 _WIDEST_BYTES = 16
 _NARROW = re.compile(
-    r"\b(?:__half2?|half2?|__nv_bfloat162?|nv_bfloat162?|__float2half\w*|__float2bfloat16\w*|__float22half2\w*|"
+    r"\b(?:__half2?|half2?(?=\s+[A-Za-z_]\w*\s*[=;({\[,)])|__nv_bfloat162?|nv_bfloat162?|__float2half\w*|__float2bfloat16\w*|__float22half2\w*|"
     r"__nv_fp8\w*|__float_to_tf32|tf32|wmma|_Float16)\b|\bnvcuda::wmma\b|\bmma\.sync\b|\bwgmma\b|cvt\.\w*\.?f16|\.tf32\b"
 )
 _FAST = re.compile(

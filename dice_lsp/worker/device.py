@@ -453,7 +453,8 @@ class GpuBackend:
         known = (key, *_shape(launch))
         launch = evolve(launch, deadline_s=self._deadline_s(known, launch.deadline_s))
         buffers = [argument for argument in launch.arguments if isinstance(argument, BufferArgument)]
-        offsets, end = _places([buffer.initial.nbytes for buffer in buffers])
+        windows = max(1, len(launch.windows))
+        offsets, end = _places([windows * buffer.initial.nbytes for buffer in buffers])
         self._arena.reserve(max(end, 1))
         for buffer, offset in zip(buffers, offsets, strict=True):
             self._arena.put(offset, buffer.initial)
@@ -469,7 +470,9 @@ class GpuBackend:
             result = NotSupported(answer["unsupported"])
         else:
             outputs = {
-                buffer.name: self._arena.take(offset, buffer.initial) if buffer.writable else np.array(buffer.initial)
+                buffer.name: self._arena.take(offset, np.tile(buffer.initial, windows))
+                if buffer.writable
+                else np.tile(buffer.initial, windows)
                 for buffer, offset in zip(buffers, offsets, strict=True)
             }
             self._remember(known, float(answer["elapsed_ms"]) / 1000)
@@ -498,6 +501,7 @@ class GpuBackend:
                 "nbytes": argument.initial.nbytes,
                 "itemsize": argument.itemsize,
                 "writable": argument.writable,
+                "repeats": argument.repeats,
             }
             for argument in launch.arguments
         ]
@@ -507,6 +511,7 @@ class GpuBackend:
             "smem_bytes": launch.smem_bytes,
             "extra_smem_bytes": launch.extra_smem_bytes,
             "shift_bytes": launch.shift_bytes,
+            "windows": launch.windows,
             "layout": layout,
             "deadline_s": launch.deadline_s,
             "arguments": arguments,

@@ -82,11 +82,15 @@ class Span:
 
 @frozen
 class BufferOrder:
-    """A pointer argument as the parent describes it; `offset` is its place in the arena."""
+    """A pointer argument as the parent describes it; `offset` is its place in the arena.
+
+    The buffer is what lies there, `period` bytes, over and over again.
+    """
 
     name: str
     offset: int
     nbytes: int
+    period: int
     itemsize: int
     writable: bool
 
@@ -282,6 +286,24 @@ class Runner:
                 ask(cu.cuMemsetD8Async, address, CANARY, size, self.driver.stream)
         return span
 
+    def _fill(self, span: Span, order: BufferOrder, data: Bytes) -> None:
+        """Copy a buffer's data in, as often as it is repeated: what is there is doubled until it is full."""
+        self.driver.upload(span.address, data)
+        filled = order.period
+        while filled < order.nbytes:
+            part = min(filled, order.nbytes - filled)
+            ask(cu.cuMemcpyDtoD, span.address + filled, span.address, part)
+            filled += part
+
+    def _windows(self, span: Span, order: BufferOrder, windows: list[int]) -> Bytes:
+        """A buffer's bytes; of a launch with windows, those of each of them."""
+        repeated = order.nbytes > order.period
+        starts = [window * order.period if repeated else 0 for window in windows or (0,)]
+        data = np.empty(len(starts) * order.period, np.uint8)
+        for number, start in enumerate(starts):
+            self.driver.download(data[number * order.period : (number + 1) * order.period], span.address + start)
+        return data
+
     def _broken_canary(self, span: Span, order: BufferOrder) -> str | None:
         """Where a band was written, as `x[1000] of 1000` in elements, nearest to the buffer first; None if it was not."""
         count = order.nbytes // order.itemsize
@@ -363,12 +385,14 @@ class Runner:
                 if "data" in argument:
                     arguments.append(bytes.fromhex(argument["data"]))
                     continue
+                period = int(argument["nbytes"])
                 order = BufferOrder(
-                    argument["name"], argument["offset"], argument["nbytes"], argument["itemsize"], argument["writable"]
-                )
+                    argument["name"], argument["offset"], period * argument["repeats"], period,
+                    argument["itemsize"], argument["writable"],
+                )  # fmt: skip
                 span = self._span(order, launch["layout"], int(launch["shift_bytes"]))
                 spans.append((order, span))
-                self.driver.upload(span.address, arena[order.offset : order.offset + order.nbytes])
+                self._fill(span, order, arena[order.offset : order.offset + period])
                 arguments.append(span.address)
             # Copies from plain memory may still be under way when they return, on no stream of ours.
             ask(cu.cuCtxSynchronize)
@@ -393,14 +417,14 @@ class Runner:
                 if (where := self._broken_canary(span, order)) is not None:
                     return {"fault": {"code": 0, "hazard": "out_of_bounds", "where": where, "sticky": False}}
             for order, span in spans:
-                place = arena[order.offset : order.offset + order.nbytes]
+                place = arena[order.offset : order.offset + order.period]
+                after = self._windows(span, order, launch["windows"])
                 if order.writable:
-                    self.driver.download(place, span.address)
+                    arena[order.offset : order.offset + after.nbytes] = after
                     continue
-                after = np.empty(order.nbytes, np.uint8)
-                self.driver.download(after, span.address)
-                if not np.array_equal(after, place):
-                    first = int(np.flatnonzero(after != place)[0]) // order.itemsize
+                before = np.tile(place, after.nbytes // order.period)
+                if not np.array_equal(after, before):
+                    first = int(np.flatnonzero(after != before)[0]) // order.itemsize
                     return {
                         "fault": {
                             "code": 0,

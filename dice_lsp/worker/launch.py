@@ -28,6 +28,8 @@ class BufferArgument:
     itemsize: int
     writable: bool
     """False for buffers the kernel must not change: the back end reports a change as `mutated`."""
+    repeats: int = 1
+    """The buffer is `initial` this many times over; only in a launch with `windows`."""
 
 
 @frozen
@@ -72,6 +74,9 @@ class Launch:
     """Dynamic shared memory that the kernel does not know of, so that fewer blocks are resident; GPU only."""
     shift_bytes: int = 0
     """Every buffer begins this many bytes past where a vector may be read from, see `BufferArgument.itemsize`."""
+    windows: tuple[int, ...] = ()
+    """With repeated buffers: the repetitions that come back, one behind the other (GPU only). Of a buffer that is not
+    repeated every window is the whole of it."""
 
 
 @frozen(eq=False)

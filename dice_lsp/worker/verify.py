@@ -33,7 +33,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.tokens import without_comments
-from dice_lsp.worker.arguments import BadSpec, Bound, BoundBuffer, Distribution, bind, declares_range, is_free
+from dice_lsp.worker.arguments import BadSpec, Bound, BoundBuffer, Distribution, bind, declares_range, is_free, repeated
 from dice_lsp.worker.cases import DEVICE_BUDGET, HOST_BUDGET, Case, choose_cases, estimated_work
 from dice_lsp.worker.checks import check_of, in_order
 from dice_lsp.worker.code_notes import (
@@ -1009,12 +1009,106 @@ def _stands_any_alignment(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | No
     return None
 
 
+_HUGE_BYTES = 1 << 31
+"""Offsets beyond this do not fit into a signed integer of 32 bits."""
+_HUGE_SHARE = 0.5
+"""Of the device's memory that such a case may take; others use it too."""
+_PROVING_REPEATS = 4
+
+
+def _reaches_far(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
+    """A kernel whose size has 64 bits must be right beyond 2 GB, which no reference could be computed for.
+
+    Where the kernel maps repeated inputs to repeated outputs, as every elementwise one does and as one run of four
+    repetitions shows, the outputs of a verified case over and over again are what must come out.
+    """
+    dim = _wide_dim(judge)
+    memory_bytes = _memory_bytes(judge.backend)
+    if dim is None or memory_bytes == 0 or "cases" in judge.without:
+        return None
+    for s in reversed(seen):
+        bound = s.t.bound
+        checked = bound.checked
+        periods = [buffer.count * buffer.element.itemsize for buffer in bound.buffers.values()]
+        if bound.distribution is not Distribution.DEFAULT or bound.large or any(period % 16 for period in periods):
+            continue
+        if _run_repeated(s, dim, _PROVING_REPEATS, tuple(range(_PROVING_REPEATS))) != ():
+            return None
+        repeats = _HUGE_BYTES // max(periods) + 2
+        if repeats * sum(periods) > _HUGE_SHARE * memory_bytes:
+            return None
+        edges = {_HUGE_BYTES // (buffer.count * buffer.element.itemsize) for buffer in checked}
+        windows = sorted(
+            {w for edge in edges for w in (0, edge - 1, edge, repeats // 2, repeats - 1) if 0 <= w < repeats}
+        )
+        wrong = _run_repeated(s, dim, repeats, tuple(windows))
+        label = f"{dim}={repeats * bound.dims[dim]}, one case over and over again"
+        if wrong is None or (isinstance(wrong, Faulted) and wrong.hazard == "timeout"):
+            return None
+        if isinstance(wrong, Faulted):
+            return _Refusal("cases", Unsafe(wrong.hazard if wrong.hazard in _HAZARDS else "fault", wrong.where, label))
+        if wrong:
+            name, index, got, expected, count, total = wrong
+            return _Refusal("cases", Wrong(name, index, got, expected, label, count, total))
+        judge.notes.append(f"right beyond 2 GB too: samples of {label}")
+        return None
+    return None
+
+
+def _run_repeated(
+    s: _Seen, dim: str, repeats: int, windows: tuple[int, ...]
+) -> "tuple[()] | tuple[str, int, str, str, int, int] | Faulted | None":
+    """Run a case repeated: nothing wrong is `()`, a wrong number is told; None where it cannot be run so."""
+    bound = s.t.bound
+    dims = {**bound.dims, dim: repeats * bound.dims[dim]}
+    launch = repeated(s.judge.spec, s.judge.job.kernel, bound, dims, repeats, windows)
+    if launch is None:
+        return None
+    results = s.prepared.run([evolve(launch, deadline_s=s.judge.job.run_deadline_s)])
+    if not results or isinstance(results[0], NotSupported):
+        return None
+    if isinstance(results[0], Faulted):
+        return results[0]
+    for buffer in bound.checked:
+        expected = np.tile(s.runs[0].outputs[buffer.name], len(windows))
+        changed = _changed(buffer, expected, results[0].outputs[buffer.name])
+        if changed.any():
+            at = int(np.argmax(changed))
+            numbers = buffer.count * buffer.element.lanes
+            index = windows[at // numbers] * numbers + at % numbers
+            got, wanted = (
+                str(buffer.element.decode(a[at : at + 1])[0]) for a in (results[0].outputs[buffer.name], expected)
+            )
+            return buffer.name, index, got, wanted, int(changed.sum()), changed.size
+    return ()
+
+
+def _wide_dim(judge: _Judge) -> str | None:
+    """The size of the launch that is a parameter of 64 bits, if there is one alone."""
+    if judge.on_host or judge.atomics:
+        return None
+    names = {dim.name for dim in judge.spec.dims}
+    wide = []
+    for parameter in judge.job.kernel.parameters:
+        element = element_of(judge.spec.template.get(parameter.element, parameter.element))
+        if parameter.name not in names or parameter.pointer or element is None:
+            continue
+        if element.kind is Kind.INT and element.storage.itemsize == 8:
+            wide.append(parameter.name)
+    return wide[0] if len(wide) == 1 else None
+
+
+def _memory_bytes(backend: Backend) -> int:
+    info: Any = getattr(backend, "info", None)
+    return 0 if info is None else int(info.memory_bytes)
+
+
 _NEARLY_EXACT = Tolerance("", rtol=1e-3, atol=1.0)
 _OF_THE_TEXT: tuple[Callable[[_Judge], _Refusal | None], ...] = (_keeps_interface, _keeps_stream)
 _OF_ALL_RUNS: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (_did_something,)
 _OF_A_CASE: tuple[Callable[[_Seen], Iterator[_Refusal]], ...] = (_keeps_inputs, _writes_all, _is_stable, _agrees)
 _OF_THE_WHOLE: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (
-    _keeps_no_state, _cannot_tell_the_time, _keeps_its_digits, _stands_any_alignment,
+    _keeps_no_state, _cannot_tell_the_time, _keeps_its_digits, _stands_any_alignment, _reaches_far,
 )  # fmt: skip
 
 
