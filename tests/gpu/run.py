@@ -24,6 +24,9 @@ from tests.gpu.support import KINDS, rows
 HEADS = {
     "loop": ("back end", "kernel", "verdict", "median", "against itself", "roof", "of it", "compile, verify, time"),
     "broken": ("back end", "a kernel that", "found", "where", "took", "next job", "took"),
+    "stress": ("back end", "a kernel that", "found", "took", "next job", "took"),
+    "isolation": ("back end", "confined by", "of the kernel", "open for writing"),
+    "turns": ("back end", "alone, us", "beside a model that decodes, us", "steps of the model while the card was held"),
     "recovery": ("back end", "what", "ended after", "next kernel done after"),
     "same": ("back end", "kernel", "verdicts against itself", "ratios"),
     "placement": ("back end", "kernel beside its rival", "verdicts", "ratios", "medians us"),

@@ -213,3 +213,61 @@ def test_a_structure_by_value_arrives_whole(bench: Bench) -> None:
 def test_same_is_said_of_the_same(bench: Bench) -> None:
     outcome = bench.judge(saxpy(), "saxpy", baseline=saxpy())
     assert isinstance(outcome.comparison, Same), outcome.comparison
+
+
+DEEP = """
+__device__ __noinline__ float deep(int n, volatile float* z) {
+    volatile float kept[64];
+    kept[n & 63] = z[0];
+    return n > 0 ? deep(n - 1, z) + kept[n & 63] : kept[0];
+}
+"""
+STRESS = {
+    "hangs": small("volatile float* v = z; while (v[0] != 12345.0f) { }"),
+    "follows a wild pointer": small(f"{INDEX} if (i < n) z[i] = *(float*)16;"),
+    "takes the heap until there is none": small(f"{INDEX} int k = 0; while (malloc(1 << 16)) k++; if (i < n) z[i] = k;"),
+    "traps": small('asm volatile("trap;");'),
+    "has half a megabyte of local arrays": small(
+        f"{INDEX} volatile char a[500000]; for (int k = 0; k < 500000; k += 4096) a[k] = k; if (i < n) z[i] = a[n];"
+    ),
+    "hangs at a barrier": small("if (threadIdx.x == 0) { while (*(volatile float*)z != 12345.0f) { } } __syncthreads();"),
+    "calls itself without end": DEEP + small(f"{INDEX} if (i < n) z[i] = deep(1 << 24, z);"),
+    "wants buffers larger than the card": saxpy().replace("1M | 1000003 | 33 | 1", "40000000000"),
+    "reads a misaligned address": small(f"{INDEX} if (i < n) z[i] = *(const float*)((const char*)x + 4 * (i / 2) + 1);"),
+    "prints a hundred megabytes": small(
+        f'{INDEX} for (int k = 0; k < 400; k++) printf("%d of a hundred thousand lines is this one\\n", k); z[i < n ? i : 0] = 0;'
+    ),
+}  # fmt: skip
+
+
+def listed_on(bench: Bench) -> set[int]:
+    """Processes that hold a context on the card, as NVML knows them."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    assert bench.backend.info is not None
+    handle = pynvml.nvmlDeviceGetHandleByPciBusId(bench.backend.info.attributes["bus_id"].encode())
+    return {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+
+
+def test_ten_kernels_that_hang_fault_or_exhaust_in_a_row(bench: Bench) -> None:
+    assert isinstance(bench.judge(small(SAXPY_BODY), "saxpy", benchmark=False).verdict, Verified)
+    runners = {bench.backend.runner_pid}
+    for what, text in STRESS.items():
+        started = time.monotonic()
+        verdict = bench.judge(text, "saxpy", benchmark=False, run_deadline_s=1.0).verdict
+        took_s = time.monotonic() - started
+        runners.add(bench.backend.runner_pid)
+        started = time.monotonic()
+        after = bench.judge(small(SAXPY_BODY), "saxpy", benchmark=False).verdict
+        next_s = time.monotonic() - started
+        runners.add(bench.backend.runner_pid)
+        found = f"{verdict.hazard}: {verdict.where}" if isinstance(verdict, Unsafe) else str(verdict)[:80]
+        record("stress", bench.backend.kind, what, found, f"{took_s:.2f} s", kind_of(type(after)), f"{next_s:.2f} s")
+        assert not isinstance(verdict, Verified), (what, verdict)
+        assert isinstance(after, Verified), (what, after)
+        # The goal is 3 s and the table says what it was; a machine under load may take longer.
+        assert next_s < 10, what
+    orphans = listed_on(bench) & (runners - {bench.backend.runner_pid})
+    record("stress", bench.backend.kind, "all ten", f"{len(runners)} runners", "", f"{len(orphans)} orphans", "")
+    assert not orphans and bench.backend._held_by is None
