@@ -281,21 +281,25 @@ def kinds(paths: Sequence[Path]) -> set[str]:
     return {expectations(path).kind for path in paths if path.parent.name == "hostile"}
 
 
-def confusion(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The first line names the columns: expected, then one for each kind of verdict that was given. The rest counts."""
+def confusion(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
+    """Expected kind, given kind, and how many files: every cell of the table that is not empty, the diagonal first."""
     cells = Counter((_expected(row), row.given) for row in rows)
-    given = sorted({column for _, column in cells}, key=lambda column: (column != "verified", column))
-    expected = sorted({line for line, _ in cells}, key=lambda line: (line != "verified", line))
-    table = [("expected", *given)]
-    for line in expected:
-        table.append((line, *(str(cells[line, column] or "") for column in given)))
-    return table
+    return [
+        (*cell, count) for cell, count in sorted(cells.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+    ]
 
 
 def _expected(row: Row) -> str:
-    if row.unseen:
-        return "(cannot be seen here)"
-    return " | ".join(row.expectation.on(row.backend))
+    return f"cannot be seen on {row.backend}" if row.unseen else row.expectation.on(row.backend)[0]
+
+
+def as_text(cells: Sequence[tuple[str, str, int]]) -> str:
+    """A confusion table of many kinds is mostly empty, so a line holds what was expected and all that was given."""
+    given: dict[str, list[str]] = {}
+    for expected, kind, count in cells:
+        given.setdefault(expected, []).append(f"{kind} {count}")
+    width = max(map(len, given), default=0)
+    return "\n".join([f"{'expected':{width}}  given", *(f"{e:{width}}  {', '.join(g)}" for e, g in given.items())])
 
 
 def totals(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -350,7 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.json is not None:
                 # Written as it grows: what was judged stays even if the run is ended.
                 options.json.write_text(json.dumps([as_json(r) for r in rows], indent=1))
-    print(f"\n{columns(confusion(rows))}\n\n{columns(totals(rows))}\n")
+    print(f"\n{as_text(confusion(rows))}\n\n{columns(totals(rows))}\n")
     bad = [row for row in rows if not row.fine]
     print(f"{len(kinds(chosen))} kinds of trick; {len(bad)} of {len(rows)} verdicts are not the expected ones")
     return 1 if bad else 0

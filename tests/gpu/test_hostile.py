@@ -1,6 +1,5 @@
 """The whole suite of hostile and honest kernels on a card, through the worker as a user's kernels go."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.hostile_table import (
     HOSTILE,
     NOT_SEEN,
     WorkerJudge,
+    as_text,
     columns,
     confusion,
     expectations,
@@ -36,12 +36,9 @@ def test_hostile_kernels_are_refused_and_honest_ones_pass(bench: Bench) -> None:
     honest = HONEST if bench.backend.kind == KINDS[0] else HONEST[::3]
     judge_on = WorkerJudge(bench.backend.kind, bench.worker)
     rows = [judge_on(path) for path in (*HOSTILE, *honest)]
-    print(f"{columns(confusion(rows))}\n\n{columns(totals(rows))}")
+    print(f"{as_text(confusion(rows))}\n\n{columns(totals(rows))}")
     kind = bench.backend.kind
-    cells = Counter(
-        (" / ".join(row.unseen and ("cannot be seen",) or row.expectation.on(kind)), row.given) for row in rows
-    )
-    for (expected, given), count in sorted(cells.items()):
+    for expected, given, count in confusion(rows):
         record("hostile", kind, expected, given, count, "")
     for folder, verified, refused, unseen, seconds in totals(rows)[1:]:
         what = f"all {folder}" if folder == "honest" else f"all {folder}, of {len(kinds(HOSTILE))} kinds"
