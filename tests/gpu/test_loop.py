@@ -222,6 +222,8 @@ __device__ __noinline__ float deep(int n, volatile float* z) {
     return n > 0 ? deep(n - 1, z) + kept[n & 63] : kept[0];
 }
 """
+LARGE = "wants buffers larger than the card"
+"""It is right, and compared in sizes that fit; only the size that is timed does not."""
 STRESS = {
     "hangs": small("volatile float* v = z; while (v[0] != 12345.0f) { }"),
     "follows a wild pointer": small(f"{INDEX} if (i < n) z[i] = *(float*)16;"),
@@ -232,7 +234,7 @@ STRESS = {
     ),
     "hangs at a barrier": small("if (threadIdx.x == 0) { while (*(volatile float*)z != 12345.0f) { } } __syncthreads();"),
     "calls itself without end": DEEP + small(f"{INDEX} if (i < n) z[i] = deep(1 << 24, z);"),
-    "wants buffers larger than the card": saxpy().replace("1M | 1000003 | 33 | 1", "40000000000"),
+    LARGE: saxpy().replace("1M | 1000003 | 33 | 1", "40000000000").replace("int ", "long long "),
     "reads a misaligned address": small(f"{INDEX} if (i < n) z[i] = *(const float*)((const char*)x + 4 * (i / 2) + 1);"),
     "prints a hundred megabytes": small(
         f'{INDEX} for (int k = 0; k < 400; k++) printf("%d of a hundred thousand lines is this one\\n", k); z[i < n ? i : 0] = 0;'
@@ -255,7 +257,8 @@ def test_ten_kernels_that_hang_fault_or_exhaust_in_a_row(bench: Bench) -> None:
     runners = {bench.backend.runner_pid}
     for what, text in STRESS.items():
         started = time.monotonic()
-        verdict = bench.judge(text, "saxpy", benchmark=False, run_deadline_s=1.0).verdict
+        judged = bench.judge(text, "saxpy", benchmark=what == LARGE, run_deadline_s=1.0)
+        verdict = judged.timing if what == LARGE else judged.verdict
         took_s = time.monotonic() - started
         runners.add(bench.backend.runner_pid)
         started = time.monotonic()
@@ -264,7 +267,7 @@ def test_ten_kernels_that_hang_fault_or_exhaust_in_a_row(bench: Bench) -> None:
         runners.add(bench.backend.runner_pid)
         found = f"{verdict.hazard}: {verdict.where}" if isinstance(verdict, Unsafe) else str(verdict)[:80]
         record("stress", bench.backend.kind, what, found, f"{took_s:.2f} s", kind_of(type(after)), f"{next_s:.2f} s")
-        assert not isinstance(verdict, Verified), (what, verdict)
+        assert not isinstance(verdict, (Verified, Timing)), (what, verdict)
         assert isinstance(after, Verified), (what, after)
         # The goal is 3 s and the table says what it was; a machine under load may take longer.
         assert next_s < 10, what
