@@ -43,6 +43,7 @@ from dice_lsp.worker.launch import BufferArgument, ScalarArgument, Source
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """In the order in which they run: memory first, because what the others say of a kernel that leaves its buffers is void."""
+TOOLKIT = "/usr/local/cuda"
 INSTALL = "pip install 'dice-lsp[sanitizer]'"
 SMALL = Budget(elements=1 << 15, products=1 << 22, bytes=4 << 20)
 """Under the tools a kernel runs 10 to 100 times slower."""
@@ -96,16 +97,20 @@ def find_tool(run: Run = process.run) -> Tool | str:
 
 def _candidates() -> Sequence[str]:
     found: list[str] = []
-    spec = importlib.util.find_spec("nvidia")
-    for folder in () if spec is None else spec.submodule_search_locations or ():
+    for folder in _wheel_folders():
         # The program itself: what lies in `bin` is a shell script that starts it.
-        found += [str(path) for path in sorted(Path(folder).glob("cu*/compute-sanitizer/compute-sanitizer"))]
+        found += [str(path) for path in sorted(folder.glob("cu*/compute-sanitizer/compute-sanitizer"))]
     if (on_path := shutil.which("compute-sanitizer")) is not None:
         found.append(on_path)
-    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
+    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT):
         if root and os.path.exists(path := os.path.join(root, "bin", "compute-sanitizer")):
             found.append(path)
     return list(dict.fromkeys(found))
+
+
+def _wheel_folders() -> Sequence[Path]:
+    spec = importlib.util.find_spec("nvidia")
+    return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
 
 
 def small_cases(spec: LaunchSpec, kernel: Kernel, seed: int, folder: str | None) -> tuple[Bound, ...] | str:
