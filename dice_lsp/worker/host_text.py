@@ -185,8 +185,11 @@ def _prologue(source: Source, standard: list[str], narrow: bool) -> str:
             "#define __CUDACC_RTC__ 1",
             "#define printf dice_emu_printf",
         ]
-    if narrow:
+    if narrow or source.fp64:
+        # What the user's text includes must not be read with `float` as another word for `double`.
         lines.append("#include <narrow_types.h>")
+    if source.fp64:
+        lines.append("#include <cuComplex.h>")
     lines += ["#define __CUDACC__ 1", "#define __NVCC__ 1"]
     if source.fp64:
         lines.append('#include "double.h"')
