@@ -78,17 +78,19 @@ _START_ALLOWANCE_S = 3.0
 _DEVICE_SECTION = "dice_device"
 """Where `emulation.h` puts variables marked `__device__` and `__managed__`."""
 
+_WRITABLE, _INTEGER = 1, 2
+"""Flags of an argument's record."""
+
 _ORDERS = {BlockOrder.ASCENDING: 0, BlockOrder.DESCENDING: 1, BlockOrder.RANDOM: 2}
 _GUARDS = {Guard.RIGHT: 0, Guard.LEFT: 1}
 _HEADER = struct.Struct("<4I")
 _VARIABLE = struct.Struct("<2Q")
-_LAUNCH = struct.Struct("<3I3I4I2Q")
+_LAUNCH = struct.Struct("<3I3I6I2Q")
 _ARGUMENT = struct.Struct("<2Q4I")
 _JOB_MAGIC = 0x32454344
 
 _WATCHED = {
     "part": "races were watched for in the first blocks only",
-    "fence": "races were not watched for after a memory fence and an atomic, since the kernel orders its accesses itself",
 }
 
 _SYSTEM_CALLS = {
@@ -390,6 +392,7 @@ class HostKernel:
             parameter.name: source.template.get(parameter.element, parameter.element)
             for parameter in source.kernel.parameters
         }
+        self._integers = frozenset(name for name, element in kinds.items() if _scalar_kind(element) in "iu")
         self._scalar_kinds = {name: _scalar_kind(element) for name, element in kinds.items()}
 
     def run(self, launches: Sequence[Launch]) -> list[RunResult]:
@@ -466,6 +469,8 @@ class HostKernel:
                     _ORDERS[launch.order],
                     _GUARDS[launch.guard],
                     len(launch.arguments),
+                    launch.shift_bytes,
+                    0,
                     launch.seed & (2**64 - 1),
                     max(1, int(launch.deadline_s * 1e6)),
                 )
@@ -479,7 +484,8 @@ class HostKernel:
                     if self._source.fp64 and argument.initial.dtype == np.float64:
                         itemsize = max(8, itemsize)
                     align = max(16, itemsize & -itemsize) if self._vectors else itemsize & -itemsize
-                    tail.append(_ARGUMENT.pack(size, at, ord("p"), argument.writable, itemsize, align))
+                    flags = _WRITABLE * argument.writable + _INTEGER * (argument.name in self._integers)
+                    tail.append(_ARGUMENT.pack(size, at, ord("p"), flags, itemsize, align))
                 else:
                     size = len(argument.data)
                     kind = self._scalar_kinds.get(argument.name, "b") if self._source.function is not None else "b"
@@ -505,10 +511,11 @@ class HostKernel:
                     if isinstance(argument, BufferArgument):
                         first = argument.initial
                         outputs[argument.name] = np.frombuffer(job, first.dtype, first.size, offset).copy()
-                seen = _WATCHED.get(rest[1])
-                results.append(
-                    Ran(outputs, int(rest[0]) / 1e6, (*notes, seen) if seen else notes, self._changed(rest[2]))
-                )
+                seen = [_WATCHED[rest[1]]] if rest[1] in _WATCHED else []
+                for number in rest[3].split(",") if rest[3] else ():
+                    name = launch.arguments[int(number)].name
+                    seen.append(f"`{name}` is read while other threads may write it, and nothing orders the two")
+                results.append(Ran(outputs, int(rest[0]) / 1e6, (*notes, *seen), self._changed(rest[2])))
             elif len(results) < len(launches):
                 results.append(self._fault(word, rest, launches[len(results)]))
                 return results
@@ -576,6 +583,8 @@ class HostKernel:
                 raced = launch.arguments[int(index)].name if index != "-2" else "a device variable"
                 what = f"{raced}[{element}]" if index != "-2" else raced
                 why = f"{other} wrote it too, with another value and nothing to order the two"
+                if how == "read":
+                    why = f"this thread reads what {other} wrote, with nothing to order the two"
             return Faulted("race", f"{what}: {why}{line}{place}")
         if word == "bounds":
             index, array, line_number, column = fields

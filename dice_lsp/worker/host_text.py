@@ -239,7 +239,8 @@ def _epilogue(source: Source, masked: _Masked) -> str:
             name += f"<{', '.join(values)}>"
         wanted = [function for function in masked.functions if function.name == source.kernel.name]
         returns_early = any(re.search(r"\breturn\s*;", masked.code[f.open : f.close]) for f in wanted)
-    return f'\n#line 1 "entry"\nDICE_EMU_MODULE({end}, {int(returns_early)}, &{name})\n'
+    entry = f"&{name}" if source.function is not None else f"dice_emu::kernel(&{name})"
+    return f'\n#line 1 "entry"\nDICE_EMU_MODULE({end}, {int(returns_early)}, {entry})\n'
 
 
 def _template_parameters(masked: _Masked, name: str) -> list[str]:

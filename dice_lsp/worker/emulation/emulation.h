@@ -122,8 +122,8 @@ DICE_EMU_INLINE int __syncthreads_count(int p, DICE_EMU_LINE) { return dice_emu_
 DICE_EMU_INLINE int __syncthreads_and(int p, DICE_EMU_LINE) { return dice_emu_barrier(dice_emu_line, 2, p); }
 DICE_EMU_INLINE int __syncthreads_or(int p, DICE_EMU_LINE) { return dice_emu_barrier(dice_emu_line, 3, p); }
 DICE_EMU_INLINE void __syncwarp(unsigned mask = 0xffffffffu, DICE_EMU_LINE) { dice_emu_warp(dice_emu_syncwarp, mask, 0, 0, dice_emu_line); }
-DICE_EMU_INLINE void __threadfence() { dice_emu_fence(); }
-DICE_EMU_INLINE void __threadfence_block() { __threadfence(); }
+DICE_EMU_INLINE void __threadfence() { dice_emu_fence(1); }
+DICE_EMU_INLINE void __threadfence_block() { dice_emu_fence(0); }
 DICE_EMU_INLINE void __threadfence_system() { __threadfence(); }
 DICE_EMU_INLINE void __nanosleep(unsigned) { dice_emu_yield(); }
 [[noreturn]] DICE_EMU_INLINE void __trap(DICE_EMU_LINE) { dice_emu_stop("fault", "__trap was called", dice_emu_line); }
@@ -575,6 +575,12 @@ struct parameter<T*> {
     static constexpr dice_emu_param value{pointee<typename std::remove_cv<T>::type>::size, 'p'};
     static DICE_EMU_INLINE T* get(const dice_emu_arg& a) { return static_cast<T*>(a.data); }
 };
+
+// Of functions that share a name the one that returns nothing: the C library has a `random` too, which device code does not.
+template <class... P>
+constexpr auto kernel(void (*f)(P...)) {
+    return f;
+}
 
 template <auto F, class Type>
 struct call;

@@ -69,7 +69,7 @@ unsigned long long dice_emu_warp(int kind, unsigned mask, unsigned long long val
 unsigned dice_emu_lane(void);
 [[noreturn]] void dice_emu_stop(const char* status, const char* what, int line);
 void dice_emu_yield(void);
-void dice_emu_fence(void);
+void dice_emu_fence(int whole_grid);
 void dice_emu_atomic(int on);  // the volatile accesses until `off` are one atomic operation
 unsigned long long dice_emu_clock(void);
 }

@@ -54,17 +54,19 @@ struct JobVariable {
 struct JobLaunch {
     uint32_t grid[3], block[3];
     uint32_t smem_bytes, order, guard, arguments;
+    uint32_t shift_bytes, unused;  // how far past a multiple of 16 the buffers begin
     uint64_t seed, deadline_us;
 };
 
 struct JobArgument {
     uint64_t size, offset;
-    uint32_t kind, writable, itemsize, align;
+    uint32_t kind, flags, itemsize, align;
 };
 
 constexpr uint32_t job_magic = 0x32454344;
 enum { order_ascending, order_descending, order_random };
 enum { guard_right, guard_left };
+enum { flag_writable = 1, flag_integer = 2 };
 
 constexpr int max_threads = 1024;
 constexpr int max_arguments = 256;
@@ -240,14 +242,40 @@ int at_barrier = 0, barrier_true = 0;
 int barrier_answer[4];
 const dice_emu_arg* entry_arguments = nullptr;
 
-// Time, for telling what is ordered: barriers passed by the block, warp operations passed by each warp.
+// Time, for telling what is ordered: barriers passed by the block, and the __syncwarp that the lanes of a warp have passed
+// together. Shuffles and votes order no memory.
 uint32_t block_serial = 0;  // blocks run so far, from 1
 uint32_t block_epoch = 0;
-uint32_t warp_epoch[max_threads / 32];
+uint32_t warp_time[max_threads / 32];     // counts every __syncwarp
+uint32_t warp_met[max_threads / 32];      // the last one of all lanes
+uint32_t heard[max_threads][32];          // what a lane knows of the others since one of some lanes only
+bool some_met[max_threads / 32];          // whether there was one in this block
+
+// Between threads that no barrier orders, memory is ordered by fences and what is passed on after them: time goes on with
+// every fence. An atomic or volatile write hands on, with its place, the time of its block's last fence (and whatever its
+// thread has been told itself); who reads the place so knows what was written until then.
+struct Told {
+    uint32_t grid = 0, block = 0;  // by __threadfence, and by __threadfence_block within the block
+};
+uint32_t fence_time = 1;
+Told last_fence;            // of the running block
+Told told[max_threads];     // by rank
+// A ticket: the place that a thread has polled last and when it was written, and the same once the thread has fenced. It
+// may then write the place in its turn.
+struct Ticket {
+    uintptr_t address = 0;
+    uint32_t time = 0;
+};
+Ticket polled[max_threads], taken[max_threads];
+bool any_told = false;
 bool watching = false;
 bool in_atomic = false;
-bool fenced = false, handed_over = false;  // a memory fence has been passed; an atomic or volatile access has been made
-const char* watched = "all";  // `part` or `fence` when the watch ended before the launch did
+const char* watched = "all";  // `part` when the watch ended before the launch did
+
+Told later(const Told& a, const Told& b) { return {a.grid > b.grid ? a.grid : b.grid, a.block > b.block ? a.block : b.block}; }
+
+// The lanes of a group have passed a __syncwarp together.
+void meet(int warp, uint32_t group);
 
 void settle();  // ends the check of the running thread's last conflicting write
 
@@ -355,8 +383,28 @@ void complete(int warp, uint32_t group) {
         me.result = group >> source & 1 ? lanes[source].value : ~0ull;
     }
     waiting[warp] &= ~group;
-    ++warp_epoch[warp];
+    if (kind == dice_emu_syncwarp) meet(warp, group);
     for (uint32_t g = group; g; g &= g - 1) set_ready(position_of[warp * 32 + __builtin_ctz(g)]);
+}
+
+void meet(int warp, uint32_t group) {
+    uint32_t time = ++warp_time[warp];
+    if (group == (exists[warp] & ~left[warp])) {
+        warp_met[warp] = time;
+    } else {
+        uint32_t common[32] = {};
+        for (uint32_t g = group; g; g &= g - 1) {
+            const uint32_t* own = heard[warp * 32 + __builtin_ctz(g)];
+            for (int lane = 0; lane < 32; ++lane) common[lane] = own[lane] > common[lane] ? own[lane] : common[lane];
+        }
+        for (uint32_t g = group; g; g &= g - 1) common[__builtin_ctz(g)] = time;
+        for (uint32_t g = group; g; g &= g - 1) memcpy(heard[warp * 32 + __builtin_ctz(g)], common, sizeof common);
+        some_met[warp] = true;
+    }
+    if (!any_told) return;
+    Told all;
+    for (uint32_t g = group; g; g &= g - 1) all = later(all, told[warp * 32 + __builtin_ctz(g)]);
+    for (uint32_t g = group; g; g &= g - 1) told[warp * 32 + __builtin_ctz(g)] = all;
 }
 
 // The lanes that an operation of `lane` waits for, if they have all come; else 0.
@@ -411,6 +459,11 @@ bool release() {
         barrier_answer[3] = barrier_true > 0;
         at_barrier = barrier_true = 0;
         ++block_epoch;
+        if (any_told) {
+            Told all;
+            for (int r = 0; r < threads; ++r) all = later(all, told[r]);
+            for (int r = 0; r < threads; ++r) told[r] = all;
+        }
         for (int r = 0; r < threads; ++r) {
             if (!barrier_line[r]) continue;
             barrier_line[r] = 0;
@@ -528,7 +581,16 @@ void run_block(const JobLaunch& launch, uint64_t number) {
     memset(waiting, 0, sizeof waiting);
     ++block_serial;
     block_epoch = 0;
-    memset(warp_epoch, 0, sizeof warp_epoch);
+    memset(warp_time, 0, sizeof warp_time);
+    memset(warp_met, 0, sizeof warp_met);
+    for (int w = 0; w * 32 < threads; ++w)
+        if (some_met[w]) memset(heard[w * 32], 0, sizeof heard[0] * 32);
+    memset(some_met, 0, sizeof some_met);
+    last_fence = Told{};
+    if (any_told) memset(static_cast<void*>(told), 0, sizeof told);
+    memset(static_cast<void*>(polled), 0, sizeof(Ticket) * static_cast<size_t>(threads));
+    memset(static_cast<void*>(taken), 0, sizeof(Ticket) * static_cast<size_t>(threads));
+    any_told = false;
     become(0);
     running_fiber = take_fiber();
     dice_emu_switch(&scheduler_sp, fibers[running_fiber].sp);
@@ -538,7 +600,7 @@ struct Buffer {
     char *base = nullptr, *pages = nullptr, *data = nullptr;
     size_t total = 0, page_bytes = 0, size = 0, guard = 0, itemsize = 1;
     int argument = 0;
-    bool writable = true;
+    bool writable = true, integer = false;
 };
 
 Buffer buffers[max_arguments];
@@ -548,10 +610,12 @@ size_t page = 4096;
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-// Maps `size` bytes between inaccessible pages, the end (or the start) of the data at a page's edge.
-void place(Buffer& b, size_t size, size_t align, bool right) {
+// Maps `size` bytes between inaccessible pages, the end (or the start) of the data at a page's edge, or as near to it as a
+// start `shift` bytes past a multiple of 16 lets it be.
+void place(Buffer& b, size_t size, size_t align, bool right, size_t shift = 0) {
     b.size = size;
-    b.page_bytes = round_up(size ? size : 1, page);
+    b.page_bytes = round_up(size + shift ? size + shift : 1, page);
+    if (shift) align = 16;
     size_t wide = round_up(size, page);
     b.guard = wide < (16u << 20) ? 16u << 20 : wide > (256u << 20) ? 256u << 20 : wide;
     b.total = b.page_bytes + 2 * b.guard;
@@ -560,7 +624,7 @@ void place(Buffer& b, size_t size, size_t align, bool right) {
     b.pages = b.base + b.guard;
     if (mprotect(b.pages, b.page_bytes, PROT_READ | PROT_WRITE) != 0) stop("unsupported", 0, "not enough memory for the buffers of a launch");
     size_t slack = b.page_bytes - size;
-    b.data = b.pages + (right ? slack / align * align : 0);
+    b.data = b.pages + shift + (right ? (slack - shift) / align * align : 0);
     memset(b.pages, canary, static_cast<size_t>(b.data - b.pages));
     memset(b.data + size, canary, static_cast<size_t>(b.pages + b.page_bytes - (b.data + size)));
 }
@@ -581,12 +645,16 @@ const char* spoiled(const Buffer& b) {
 
 // The compiler calls the functions below (-fsanitize=thread) before every access to memory. Running one thread after the
 // other hides a lost update, so each word remembers who wrote it, and when: two threads that nothing orders must not both
-// write it with different values. In shared memory one of them reading is enough. A write of the value that is there
-// already harms nobody. Atomics do not race with volatile accesses, nor do volatile reads, which poll; but two volatile
-// writes lose an update as two plain ones do.
+// write it with different values, nor may one read what the other writes. A write of the value that is there already harms
+// nobody. Atomics do not race with volatile accesses, nor do volatile reads, which poll; but two volatile writes lose an
+// update as two plain ones do.
+//
+// In global memory only what is read after it was written is looked at, since the next run has the opposite order; and
+// there a plain read may look at what atomics or volatile writes change (a first guess before a loop of atomicCAS).
 
 struct Mark {
-    uint32_t block = 0, epoch = 0, warp_epoch = 0;
+    uint32_t block = 0, epoch = 0, warp_time = 0, fence_time = 0;
+    uint32_t lanes = 0;  // of `warp`
     uint16_t rank = 0;   // several_threads when more than one
     uint8_t warp = 0;    // several_warps when they are of more than one
     uint8_t bytes = 0;   // which of the word's bytes, low 4 bits; bit 7: atomic or volatile; bit 6: volatile only
@@ -595,17 +663,28 @@ constexpr uint16_t several_threads = 0xffff;
 constexpr uint8_t several_warps = 0xff, atomic_bit = 0x80, volatile_bit = 0x40;
 constexpr uint64_t watched_accesses = 1u << 18;  // some 15 ms; a race shows in the first blocks or hardly at all
 
+// What an atomic or volatile write of a word has handed on.
+struct Release {
+    Told told;
+    uint32_t block = 0;
+};
+
 struct Region {
     char* begin = nullptr;
     size_t size = 0;
     Mark *writes = nullptr, *reads = nullptr;  // one per word; reads for shared memory only
+    Release* releases = nullptr;
+    void* memory = nullptr;
+    size_t memory_bytes = 0;
     int argument = -1;                         // of a buffer; -1 shared, -2 device variables
     size_t itemsize = 1;
+    bool integer = false;
 };
 Region regions[max_arguments + 3];
 int region_count = 0;
 int last_region = 0;
 uint64_t accesses_left = 0;
+bool read_unordered[max_arguments];  // integers that were read although another thread wrote them, by argument
 
 struct Pending {
     const char* address = nullptr;
@@ -617,24 +696,31 @@ struct Pending {
     uintptr_t pc = 0;
 } pending;
 
-void watch(char* begin, size_t size, int argument, size_t itemsize) {
-    Region& r = regions[region_count];
-    size_t words = size / 4 + 2, bytes = words * sizeof(Mark) * (argument == -1 ? 2 : 1);
+void watch(char* begin, size_t size, int argument, size_t itemsize, bool integer) {
     if (size == 0) return;
-    void* marks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (marks == MAP_FAILED) {
+    size_t words = size / 4 + 2, marks = argument == -1 ? 2 * words : words;
+    size_t bytes = marks * sizeof(Mark) + words * sizeof(Release);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
         accesses_left = 0;
         return;
     }
-    r = Region{begin, size, static_cast<Mark*>(marks), argument == -1 ? static_cast<Mark*>(marks) + words : nullptr, argument, itemsize};
-    ++region_count;
+    Region& r = regions[region_count++];
+    r = Region{};
+    r.begin = begin;
+    r.size = size;
+    r.memory = memory;
+    r.memory_bytes = bytes;
+    r.writes = static_cast<Mark*>(memory);
+    if (argument == -1) r.reads = r.writes + words;
+    r.releases = reinterpret_cast<Release*>(r.writes + marks);
+    r.argument = argument;
+    r.itemsize = itemsize;
+    r.integer = integer;
 }
 
 void unwatch() {
-    for (int i = 0; i < region_count; ++i) {
-        size_t words = regions[i].size / 4 + 2;
-        munmap(regions[i].writes, words * sizeof(Mark) * (regions[i].reads ? 2 : 1));
-    }
+    for (int i = 0; i < region_count; ++i) munmap(regions[i].memory, regions[i].memory_bytes);
     region_count = last_region = 0;
     watching = false;
 }
@@ -664,17 +750,29 @@ void settle() {
 inline bool unordered(const Mark& m, uint16_t rank, uint8_t warp, uint8_t bytes, bool shared, bool both_write = false) {
     if (!m.block || !(m.bytes & bytes & 15)) return false;
     if ((m.bytes & bytes & atomic_bit) && !(both_write && (m.bytes & bytes & volatile_bit))) return false;
-    if (m.block != block_serial) return !shared;
+    if (m.block != block_serial) return !shared && m.fence_time > told[rank].grid;
     if (m.epoch != block_epoch || m.rank == rank) return false;
-    return m.warp != warp || m.warp_epoch == warp_epoch[warp];
+    if (m.fence_time <= told[rank].grid || m.fence_time <= told[rank].block) return false;
+    if (m.warp != warp) return true;
+    if (m.warp_time < warp_met[warp]) return false;
+    if (!some_met[warp]) return true;
+    for (uint32_t others = m.lanes & ~(1u << (rank & 31)); others; others &= others - 1)
+        if (m.warp_time >= heard[rank][__builtin_ctz(others)]) return true;
+    return false;
 }
 
-// From here on the kernel orders memory by itself (locks, the last block that adds up), which the watch cannot follow. It
-// takes both: a fence alone tells no other thread that it was passed.
-void order_by_itself() {
-    settle();
-    watching = false;
-    watched = "fence";
+// An atomic or volatile access: what the place was last given is known to who reads it.
+void acquire(const Release& given, const Mark& written, uintptr_t address, uint16_t rank) {
+    if (written.block) polled[rank] = Ticket{address, written.fence_time};
+    if (!given.block) return;
+    told[rank] = later(told[rank], Told{given.told.grid, given.block == block_serial ? given.told.block : 0});
+    any_told = true;
+}
+
+void hand_on(Release& given, uint16_t rank) {
+    Told own = later(last_fence, told[rank]);
+    given.told = later(own, Told{given.told.grid, given.block == block_serial ? given.told.block : 0});
+    given.block = block_serial;
 }
 
 void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_t pc) {
@@ -688,14 +786,9 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
         if (found < 0) return;
         last_region = found;
     }
-    if (is_atomic) {
-        handed_over = true;
-        if (fenced) return order_by_itself();
-    }
     Region& r = regions[last_region];
     bool shared = r.argument == -1;
-    if (!shared && !write) return;
-    if (accesses_left-- == 0) {
+    if ((shared || write) && accesses_left-- == 0) {
         watching = false;
         watched = "part";
         return;
@@ -711,6 +804,7 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
         Mark& w = r.writes[word];
         if (write) {
             const Mark* conflict = unordered(w, rank, warp, bytes, shared, true) ? &w : nullptr;
+            if (conflict && is_atomic && taken[rank].address == a && w.fence_time <= taken[rank].time) conflict = nullptr;
             if (!conflict && shared && unordered(r.reads[word], rank, warp, bytes, shared)) conflict = &r.reads[word];
             if (conflict && !pending.address && address + size <= reinterpret_cast<uintptr_t>(r.begin) + r.size) {
                 pending.address = reinterpret_cast<const char*>(address);
@@ -721,30 +815,46 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
                 pending.other_block = conflict->block != block_serial;
                 pending.pc = pc;
             }
-            // A thread's plain write stays one, although an atomic of its own follows.
-            if (!(w.bytes & atomic_bit) && w.block == block_serial && w.epoch == block_epoch && w.rank == rank) bytes &= static_cast<uint8_t>(~atomic_bit);
-            Mark mark{block_serial, block_epoch, warp_epoch[warp], rank, warp, bytes};
+            if (is_atomic) hand_on(r.releases[word], rank);
+            Mark mark{block_serial, block_epoch, warp_time[warp], fence_time, 1u << (rank & 31), rank, warp, bytes};
+            if (is_atomic && !(w.bytes & atomic_bit) && w.block == block_serial && w.epoch == block_epoch && w.rank == rank) {
+                // A thread's plain write stays one, and of its time, although an atomic of its own follows.
+                mark.bytes &= static_cast<uint8_t>(~atomic_bit);
+                mark.warp_time = w.warp_time;
+                mark.fence_time = w.fence_time;
+            }
             if (conflict == &w) {
                 // If this write changes nothing it harms nobody, but what it stands upon is still somebody else's.
                 mark.rank = several_threads;
                 if (w.warp != warp || w.block != block_serial) mark.warp = several_warps;
+                mark.lanes |= w.lanes;
                 if (!(w.bytes & atomic_bit)) mark.bytes &= static_cast<uint8_t>(~atomic_bit);
                 mark.bytes |= w.bytes & 15;
             }
             w = mark;
-        } else {
-            if (unordered(w, rank, warp, bytes, true)) race(r, reinterpret_cast<const char*>(address), "read", w.rank, false, pc);
-            Mark& m = r.reads[word];
-            bool old = m.block != block_serial || m.epoch != block_epoch || (m.warp == warp && m.warp_epoch != warp_epoch[warp]);
-            if (old)
-                m = Mark{block_serial, block_epoch, warp_epoch[warp], rank, warp, bytes};
-            else {
-                if (m.rank != rank) m.rank = several_threads;
-                if (m.warp != warp) m.warp = several_warps;
-                if (!is_atomic) m.bytes &= static_cast<uint8_t>(~atomic_bit);
-                m.bytes |= bytes & 15;
-                m.warp_epoch = warp_epoch[warp];
-            }
+            continue;
+        }
+        if (is_atomic) acquire(r.releases[word], w, a, rank);
+        if (!shared) {
+            if (is_atomic || (w.bytes & atomic_bit) || !unordered(w, rank, warp, bytes, false)) continue;
+            // Marks of a graph's nodes and the like may be read early or late, as long as the results do not depend on it.
+            if (!r.integer) race(r, reinterpret_cast<const char*>(address), "read", w.rank, w.block != block_serial, pc);
+            read_unordered[r.argument] = true;
+            continue;
+        }
+        if (unordered(w, rank, warp, bytes, true)) race(r, reinterpret_cast<const char*>(address), "read", w.rank, false, pc);
+        Mark& m = r.reads[word];
+        bool old = m.block != block_serial || m.epoch != block_epoch || (m.warp == warp && m.warp_time < warp_met[warp]);
+        if (old)
+            m = Mark{block_serial, block_epoch, warp_time[warp], fence_time, 1u << (rank & 31), rank, warp, bytes};
+        else {
+            if (m.rank != rank) m.rank = several_threads;
+            if (m.warp != warp) m.warp = several_warps;
+            if (!is_atomic) m.bytes &= static_cast<uint8_t>(~atomic_bit);
+            m.bytes |= bytes & 15;
+            m.warp_time = warp_time[warp];
+            m.fence_time = fence_time;
+            m.lanes |= 1u << (rank & 31);
         }
     }
 }
@@ -946,8 +1056,9 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
             Buffer& b = buffers[buffer_count++];
             b.argument = static_cast<int>(i);
             b.itemsize = a.itemsize;
-            b.writable = a.writable != 0;
-            place(b, a.size, a.align, launch.guard == guard_right);
+            b.writable = (a.flags & flag_writable) != 0;
+            b.integer = (a.flags & flag_integer) != 0;
+            place(b, a.size, a.align, launch.guard == guard_right, launch.shift_bytes & 15);
             memcpy(b.data, job + a.offset, a.size);
             if (!b.writable) mprotect(b.pages, b.page_bytes, PROT_READ);
             values[i].data = b.data;
@@ -1002,13 +1113,14 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
 
     accesses_left = watched_accesses;
     for (int i = 0; i < buffer_count; ++i)
-        if (buffers[i].writable) watch(buffers[i].data, buffers[i].size, buffers[i].argument, buffers[i].itemsize);
-    watch(m.shared_begin, static_cast<size_t>(m.shared_end - m.shared_begin), -1, 1);
-    watch(dynamic_shared.data, dynamic_shared.size, -1, 1);
-    watch(m.device_begin, static_cast<size_t>(m.device_end - m.device_begin), -2, 1);
+        if (buffers[i].writable) watch(buffers[i].data, buffers[i].size, buffers[i].argument, buffers[i].itemsize, buffers[i].integer);
+    watch(m.shared_begin, static_cast<size_t>(m.shared_end - m.shared_begin), -1, 1, false);
+    watch(dynamic_shared.data, dynamic_shared.size, -1, 1, false);
+    watch(m.device_begin, static_cast<size_t>(m.device_end - m.device_begin), -2, 1, false);
     block_serial = 0;
     watching = region_count > 0;
-    fenced = handed_over = false;
+    fence_time = 1;
+    memset(read_unordered, 0, sizeof read_unordered);
     watched = "all";
 
     set_timer(launch.deadline_us);
@@ -1051,6 +1163,13 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
     dynamic_shared.base = nullptr;
     say("ran\t%llu\t%s\t", static_cast<unsigned long long>(elapsed), watched);
     say_changed(device_copy);
+    say("\t");
+    bool first = true;
+    for (int i = 0; i < max_arguments; ++i)
+        if (read_unordered[i]) {
+            say("%s%d", first ? "" : ",", i);
+            first = false;
+        }
     say("\n");
 }
 
@@ -1058,9 +1177,13 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
 
 extern "C" {
 
-__attribute__((visibility("default"))) void dice_emu_fence(void) {
-    fenced = true;
-    if (watching && handed_over) order_by_itself();
+__attribute__((visibility("default"))) void dice_emu_fence(int whole_grid) {
+    if (!watching) return;
+    settle();
+    taken[rank_at[current]] = polled[rank_at[current]];
+    last_fence.block = fence_time;
+    if (whole_grid) last_fence.grid = fence_time;
+    ++fence_time;
 }
 
 __attribute__((visibility("default"))) int dice_emu_barrier(int line, int kind, int predicate) {

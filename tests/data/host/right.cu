@@ -183,6 +183,7 @@ __device__ const int offset_of[2] = {10, 20};
 __global__ void globals(const float* x, float* y, int n) {
     int i = threadIdx.x;
     if (i < n) y[i] = x[i] * weights[i & 3] * factor + offset_of[i & 1];
+    __syncthreads();
     if (i == 0) factor = 5;
 }
 
