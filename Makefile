@@ -6,9 +6,10 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check install --quiet --constraint 
 # PyTorch's own index has the CPU build, a tenth of the CUDA build's size. Where it cannot be reached pip goes on without.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
-# Tests that run at once, 0 for one after the other. Each may have a server, a model, a compiler and an editor of its own,
-# so more than one want four cores or more.
-JOBS ?= 0
+# Tests that run at once. Most wait for a child process, so two keep two cores busy; of editors only one runs at a time.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); if [ $$n -gt 1 ]; then echo $$((1 + n / 2)); else echo 1; fi)
+# Where it is set, every server and every child that tests start would read our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint format pictures clean
 
@@ -22,7 +23,7 @@ demo: $(VENV)/.ready  ## fill four kernels with the shipped checkpoint and print
 	$(RUN) -m dice_lsp demo
 
 test: $(VENV)/.ready  ## every test that this machine can run, in both editors too; VS Code is installed into .vscode-test
-	$(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
+	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder --durations 15
 
 lint: $(VENV)/.ready  ## what CI refuses
 	$(RUN) -m ruff check .

@@ -66,8 +66,9 @@ def emptied_region(path: Path) -> Region:
     return body_region(document, parse(document.text).kernels[0])
 
 
-async def run_task(engine: Engine, again: Engine, path: Path, candidates: int) -> TaskResult:
-    """Fill one task and judge it; `again` has another seed."""
+async def run_task(engine: Engine, path: Path, candidates: int) -> TaskResult:
+    """Fill one task and judge it, and judge what is verified once more with the inputs of another seed."""
+    other = attrs.evolve(engine.settings, seed=engine.settings.seed + 1000)
     region = emptied_region(path)
     started = time.monotonic()
     report = await engine.fill(region, str(path), candidates=candidates)
@@ -77,7 +78,8 @@ async def run_task(engine: Engine, again: Engine, path: Path, candidates: int) -
     for item in report.candidates:
         if isinstance(item.verdict, Verified):
             text, kernel = splice(region, item.candidate.text)
-            (second,) = await again.check(Document(path.as_uri(), 1, text), str(path), kernels=[kernel.name])
+            document = Document(path.as_uri(), 1, text)
+            (second,) = await engine.check(document, str(path), kernels=[kernel.name], settings=other)
             overturned += not isinstance(second.verdict, Verified)
     best = report.candidates[0] if report.candidates else None
     return TaskResult(
@@ -99,14 +101,12 @@ async def run_task(engine: Engine, again: Engine, path: Path, candidates: int) -
 
 async def run_set(name: str, candidates: int, seed: int = 0) -> list[TaskResult]:
     """Every task of a folder, one after another as a user would."""
-    settings = Settings(backend="host", seed=seed)
-    engine, again = Engine(settings), Engine(attrs.evolve(settings, seed=seed + 1000))
+    engine = Engine(Settings(backend="host", seed=seed))
     try:
         await engine.start()
-        return [await run_task(engine, again, path, candidates) for path in sorted((DATA / name).glob("*.cu"))]
+        return [await run_task(engine, path, candidates) for path in sorted((DATA / name).glob("*.cu"))]
     finally:
         await engine.close()
-        await again.close()
 
 
 def print_table(name: str, results: list[TaskResult]) -> None:

@@ -5,13 +5,14 @@ The capabilities are in the `.json` files beside this one, each with the revisio
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from dice_lsp.source.positions import LineIndex
-from tests.stdio.raw import RawClient
+from tests.stdio.raw import PATIENCE_S, RawClient
 
 HERE = Path(__file__).resolve().parent
 NOT_FOUND = {"code": -32601, "message": "method not found"}
@@ -201,7 +202,7 @@ class PlainClient(RawClient):
         """A request about the document, sent again while the server says that the text has moved on."""
         self.tell_changes()
         while True:
-            answer = await self.response(self.request(method, {"textDocument": {"uri": self.uri}, **params}), 60)
+            answer = await self.response(self.request(method, {"textDocument": {"uri": self.uri}, **params}))
             if answer.get("error", {}).get("code") == -32801:
                 await asyncio.sleep(0.02)
                 continue
@@ -227,7 +228,7 @@ class PlainClient(RawClient):
     async def run(self, command: dict[str, Any]) -> Any:
         self.tell_changes()
         params = {"command": command["command"], "arguments": command.get("arguments", [])}
-        return await self.ask("workspace/executeCommand", params, 60)
+        return await self.ask("workspace/executeCommand", params)
 
     async def hover(self, words: str) -> str:
         found = await self.of_document("textDocument/hover", position=self.range_of(words)["start"])
@@ -242,18 +243,17 @@ class PlainClient(RawClient):
         return [lens["command"]["title"] for lens in await self.of_document("textDocument/codeLens") or ()]
 
     async def until_hover(self, words: str, part: str) -> str:
-        for _ in range(1200):
-            if part in (said := await self.hover(words)):
-                return said
+        deadline = time.monotonic() + PATIENCE_S
+        while part not in (said := await self.hover(words)):
+            assert time.monotonic() < deadline, f"the hover still says {said!r}"
             await asyncio.sleep(0.05)
-        raise AssertionError(f"the hover still says {said!r}")
+        return said
 
     async def until_offered(self, words: str) -> dict[str, dict[str, Any]]:
         """The entries that apply a candidate, once the fill at these words has ended."""
-        for _ in range(1200):
-            on_offer = await self.ask("dice/candidates", {"uri": self.uri})
-            if on_offer and not any(item["running"] for item in on_offer):
-                break
+        deadline = time.monotonic() + PATIENCE_S
+        while not (on_offer := await self.ask("dice/candidates", {"uri": self.uri})) or on_offer[0]["running"]:
+            assert time.monotonic() < deadline, f"the fill has not ended: {on_offer}"
             await asyncio.sleep(0.05)
         found = await self.actions(words)
         return {title: action for title, action in found.items() if title.startswith("DICE: apply ")}

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,8 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         env={
             **os.environ,
             "HOME": str(folder),
+            # What our compilers keep is shared with the other tests.
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
             "PYTHONPATH": str(ROOT),
             "DICE_TEST_CLIENT": client,
             "DICE_TEST_CMD": json.dumps(SERVER),
@@ -54,7 +57,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         },
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=540,
         check=False,
     )
     assert out.exists(), done.stderr[-4000:]
@@ -63,7 +66,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return result | {"client": client}
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_select_fill_choose_undo(seen: dict[str, Any]) -> None:

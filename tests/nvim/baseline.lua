@@ -126,7 +126,13 @@ t.main(function()
   change()
   vim.api.nvim_buf_set_lines(0, kernel, kernel, false, { "    // slower by a comment", "    n = n + 0;" })
   vim.cmd("silent write")
-  vim.wait(4000)
+  -- Asked for long enough that a check would have been begun.
+  local checks = 0
+  for _ = 1, 40 do
+    checks = checks + t.ask("dice/status", vim.empty_dict()).result.checks
+    vim.wait(25)
+  end
+  t.step("checks after a save that asks for none", checks)
   t.step("after a save that asks for no check", t.hint_at(kernel))
   vim.cmd("Dice check saxpy")
   t.wait("a check that was asked for runs", function()

@@ -13,7 +13,7 @@ local function pause(milliseconds)
 end
 
 local function wait(what, condition)
-  local last = vim.uv.now() + tonumber(vim.env.DICE_TEST_PATIENCE_MS or "90000")
+  local last = vim.uv.now() + tonumber(vim.env.DICE_TEST_PATIENCE_MS or "180000")
   while not condition() do
     assert(vim.uv.now() < last, "waited in vain until " .. what)
     pause(20)

@@ -70,7 +70,7 @@ class Screen:
 
 
 def run_drawn(
-    script: Path, folder: Path, *, deadline_s: float = 240.0, **environment: str
+    script: Path, folder: Path, *, deadline_s: float = 540.0, **environment: str
 ) -> dict[str, dict[str, Any]]:
     """Run a Lua script in a Neovim that draws for a user; returns the screens it asked for, by name.
 

@@ -11,7 +11,7 @@ end
 --- Wait for a condition. The time is generous: it only bounds a failure.
 function t.wait(what, condition, timeout)
   assert(
-    vim.wait(timeout or tonumber(vim.env.DICE_TEST_PATIENCE_MS or "90000"), condition, 20),
+    vim.wait(timeout or tonumber(vim.env.DICE_TEST_PATIENCE_MS or "180000"), condition, 20),
     "waited in vain until " .. what
   )
 end
@@ -106,7 +106,7 @@ function t.stop()
   client:stop()
   t.wait("the server has stopped", function()
     return client:is_stopped()
-  end, 20000)
+  end)
 end
 
 --- Run the script, write what it saw, and end Neovim with a code that says how it went.

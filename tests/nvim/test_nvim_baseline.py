@@ -9,7 +9,7 @@ from tests.nvim.neovim import ROOT, run_script
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_accept_regress_go_wrong_undo_and_opt_out(tmp_path: Path) -> None:
     file = tmp_path / "saxpy.cu"
     shutil.copy(ROOT / "tests/data/saxpy.cu", file)
@@ -30,5 +30,6 @@ def test_accept_regress_go_wrong_undo_and_opt_out(tmp_path: Path) -> None:
     assert [row.split(" regs  ")[1].split()[0] for row in rows] == ["wrong", "verified", "verified"], "newest first"
     assert (tmp_path / ".dice").is_dir(), "the history lies in the workspace"
     assert "model: " in steps["health"] and "judge: " in steps["health"]
+    assert steps["checks after a save that asks for none"] == 0
     assert steps["after a save that asks for no check"].startswith("stale: ")
     assert "verified" in steps["after a check"]

@@ -12,7 +12,7 @@ PLUGIN = ROOT / "editors/nvim"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_command_maps_and_a_list_that_grows(tmp_path: Path) -> None:
     file = tmp_path / "saxpy.cu"
     shutil.copy(ROOT / "tests/data/saxpy.cu", file)

@@ -56,7 +56,7 @@ def test_a_screen_keeps_what_neovim_draws() -> None:
     assert screen.text().strip() == "" and len(screen.cells()["rows"]) == 4
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_neovim_draws_the_menu_of_actions_on_a_selection(tmp_path: Path) -> None:
     drawn = draw(tmp_path, only="menu")
     assert list(drawn) == ["menu"]

@@ -12,7 +12,7 @@ SAXPY = ROOT / "tests/data/saxpy.cu"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
     file = tmp_path / "saxpy.cu"
     shutil.copy(SAXPY, file)
@@ -41,7 +41,7 @@ def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_benchmark_measures_each_run() -> None:
     times = measure_nvim(runs=2)
     assert set(times) == {"key press to menu", "accept to text", "save to first hint"}

@@ -18,6 +18,7 @@ from pygls.exceptions import JsonRpcException
 from pytest_lsp import LanguageClient, client_capabilities
 
 from dice_lsp.source.positions import LineIndex
+from tests.stdio.raw import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
 WHOLE = t.Range(t.Position(0, 0), t.Position(2**31 - 1, 0))
@@ -111,6 +112,12 @@ class Editor:
                 workspace_folders=[t.WorkspaceFolder(folder.as_uri(), folder.name) for folder in folders] or None,
             )
         )
+
+    def open_folder(self, folder: Path) -> None:
+        """Add a folder to the workspace."""
+        added = [t.WorkspaceFolder(folder.as_uri(), folder.name)]
+        event = t.WorkspaceFoldersChangeEvent(added=added, removed=[])
+        self.client.workspace_did_change_workspace_folders(t.DidChangeWorkspaceFoldersParams(event))
 
     # Texts
 
@@ -209,7 +216,7 @@ class Editor:
     async def hint_at(self, uri: str, line: int) -> str | None:
         return next((label for at, label in await self.hints(uri) if at == line), None)
 
-    async def until_hint(self, uri: str, line: int, said: Callable[[str], bool], timeout_s: float = 60.0) -> str:
+    async def until_hint(self, uri: str, line: int, said: Callable[[str], bool], timeout_s: float = PATIENCE_S) -> str:
         deadline = time.monotonic() + timeout_s
         while True:
             label = await self.hint_at(uri, line)
@@ -279,7 +286,7 @@ class Editor:
     async def candidates(self, uri: str) -> list[Any]:
         return plain(await self.client.protocol.send_request_async("dice/candidates", {"uri": uri}))
 
-    async def until(self, condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"still not so after {timeout_s} s"

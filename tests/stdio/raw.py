@@ -11,6 +11,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = [sys.executable, "-m", "dice_lsp", "serve"]
+PATIENCE_S = 120.0
+"""How long anything is waited for. It only bounds a failure: a machine may be busy with other tests."""
+NO_MODEL = {"model": "/nowhere/none"}
+"""Of a session that fills nothing: loading a model takes longer than most tests."""
 
 
 class RawClient:
@@ -60,10 +64,10 @@ class RawClient:
         self.send({"id": number, "method": method, "params": params}, header)
         return number
 
-    async def response(self, number: int, timeout_s: float = 30.0) -> dict[str, Any]:
+    async def response(self, number: int, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         return await asyncio.wait_for(asyncio.shield(self._waiting[number]), timeout_s)
 
-    async def ask(self, method: str, params: Any = None, timeout_s: float = 30.0) -> Any:
+    async def ask(self, method: str, params: Any = None, timeout_s: float = PATIENCE_S) -> Any:
         """The result of a request; raises AssertionError for an error answer."""
         answer = await self.response(self.request(method, params), timeout_s)
         assert "error" not in answer, answer
@@ -81,7 +85,7 @@ class RawClient:
         document = {"uri": uri, "languageId": "cuda", "version": version, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": document})
 
-    async def until(self, condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    async def until(self, condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (value := condition()):
             assert time.monotonic() < deadline, f"still not so after {timeout_s} s"
@@ -91,11 +95,24 @@ class RawClient:
     def messages(self) -> list[str]:
         return [item["params"]["message"] for item in self.notifications if item["method"] == "window/showMessage"]
 
+    async def until_fills(self, count: int) -> None:
+        """So many fills, those that have ended included, have told that the model writes."""
+        await self.until(
+            lambda: len({each["token"] for each in self._progress() if each["value"]["kind"] == "report"}) >= count
+        )
+
+    def _progress(self) -> list[dict[str, Any]]:
+        return [item["params"] for item in self.notifications if item["method"] == "$/progress"]
+
     async def stop(self) -> int:
         """`shutdown`, `exit`, and the exit code."""
         await self.ask("shutdown")
         self.notify("exit")
-        return await asyncio.wait_for(self.process.wait(), 10)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """The exit code of the server, which ends by itself."""
+        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
 
     async def close(self) -> None:
         """End the server whatever state it is in."""

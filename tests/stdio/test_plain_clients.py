@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.clients.plain import MANNERS, Manners, PlainClient, recorded
-from tests.stdio.raw import ROOT
+from tests.stdio.raw import NO_MODEL, ROOT
 
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 BODY = "int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n)\n        z[i] = a * x[i] + y[i];"
@@ -16,6 +16,7 @@ TEXT = SAXPY.replace("    int i = blockIdx", "    /* 归约 😀 */ int i = bloc
 NAME = "saxpy(int n, float a, const float* x, const float* y, float* z) {\n    /*"
 FILLS = ["DICE: fill selection", "DICE: fill kernel body"]
 QUIET = {"checkOnOpen": False, "checkOnSave": False, "candidates": 2}
+NO_FILL = {**QUIET, **NO_MODEL}
 EDITS = {"workspace": {"applyEdit": True, "workspaceEdit": {"documentChanges": True}}}
 LITERALS = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": ["", "quickfix", "refactor"]}}}
 
@@ -128,7 +129,7 @@ async def test_a_client_that_says_nothing_is_asked_nothing(started: Starter) -> 
 
 async def test_settings_that_are_only_sent_are_taken(started: Starter) -> None:
     """Without `workspace/configuration` the settings are those of `didChangeConfiguration`."""
-    client = await started(with_literals(), initializationOptions=QUIET)
+    client = await started(with_literals(), initializationOptions=NO_FILL)
     await client.actions(BODY)
     client.notify("workspace/didChangeConfiguration", {"settings": {"dice": {"candidates": 0}}})
     (message,) = await client.until(client.messages)
@@ -137,7 +138,7 @@ async def test_settings_that_are_only_sent_are_taken(started: Starter) -> None:
 
 
 async def test_any_language_id_will_do(started: Starter) -> None:
-    client = await started(with_literals(), language="cpp", initializationOptions=QUIET)
+    client = await started(with_literals(), language="cpp", initializationOptions=NO_FILL)
     assert list(await client.actions(BODY)) == FILLS
     for language in ("c++", "cuda-cpp", "cu", ""):
         client.notify("textDocument/didClose", {"textDocument": {"uri": client.uri}})
@@ -148,7 +149,7 @@ async def test_any_language_id_will_do(started: Starter) -> None:
 
 async def test_the_first_menu_of_a_long_file_is_not_empty(started: Starter) -> None:
     """An editor that asks as it opens a file keeps an empty answer until its cursor moves."""
-    client = await started(with_literals(), initializationOptions=QUIET)
+    client = await started(with_literals(), initializationOptions=NO_FILL)
     client.notify("textDocument/didClose", {"textDocument": {"uri": client.uri}})
     client.open(client.uri, TEXT + "".join(f"__global__ void k{i}(float* y) {{ y[0] = {i}; }}\n" for i in range(1500)))
     assert list(await client.actions(BODY)) == FILLS
@@ -156,7 +157,7 @@ async def test_the_first_menu_of_a_long_file_is_not_empty(started: Starter) -> N
 
 async def test_a_first_version_of_zero_is_a_version(started: Starter) -> None:
     """Eglot counts from 0."""
-    client = await started(with_literals(), initializationOptions=QUIET)
+    client = await started(with_literals(), initializationOptions=NO_FILL)
     client.notify("textDocument/didClose", {"textDocument": {"uri": client.uri}})
     client.open(client.uri, TEXT, version=0)
     await client.until_hover(NAME, "saxpy")
@@ -176,7 +177,7 @@ async def test_refused_candidates_are_shown_only_where_they_can_be_disabled(star
 
 async def test_the_kinds_that_an_editor_asks_for_are_a_hierarchy(started: Starter) -> None:
     """Emacs and Helix ask for `refactor` or `refactor.rewrite`, on save for `source`."""
-    client = await started(with_literals(), initializationOptions=QUIET)
+    client = await started(with_literals(), initializationOptions=NO_FILL)
     await client.actions(BODY)
 
     async def of_kind(*only: str) -> list[str]:
@@ -192,7 +193,7 @@ async def test_the_kinds_that_an_editor_asks_for_are_a_hierarchy(started: Starte
 
 
 async def test_a_client_without_action_literals_gets_commands(started: Starter) -> None:
-    client = await started(dict(EDITS), initializationOptions=QUIET)
+    client = await started(dict(EDITS), initializationOptions=NO_FILL)
     actions = await client.actions(BODY)
     assert list(actions)[:2] == FILLS
     assert all(isinstance(item["command"], str) and "kind" not in item for item in actions.values())
@@ -203,7 +204,7 @@ async def test_an_edit_is_tried_even_if_the_client_did_not_say_that_it_takes_the
     client = await started({"textDocument": {"codeAction": LITERALS}}, initializationOptions=QUIET)
     await client.choose((await client.actions(BODY))["DICE: fill selection"])
     await client.choose(next(iter((await client.until_offered(BODY)).values())))
-    await client.until(lambda: client.text != TEXT, 10)
+    await client.until(lambda: client.text != TEXT)
 
 
 @pytest.mark.slow
@@ -211,7 +212,7 @@ async def test_a_user_may_think_about_an_edit(started: Starter) -> None:
     client = await started(with_literals(), Manners(asks_user_s=6), initializationOptions=QUIET)
     await client.choose((await client.actions(BODY))["DICE: fill selection"])
     await client.choose(next(iter((await client.until_offered(BODY)).values())))
-    await client.until(lambda: client.text != TEXT, 20)
+    await client.until(lambda: client.text != TEXT)
     await client.until_hover(NAME, "verified in")
     assert not [text for text in client.messages() if "applied" in text]
     assert "| A " not in await client.hover("blockIdx.x * blockDim.x"), "the server knows that it was taken"
@@ -232,19 +233,19 @@ async def test_an_editor_that_does_not_refresh_is_told_of_the_end_of_a_fill(star
     client = await started(with_literals(inlayHint={}), initializationOptions=QUIET)
     await client.choose((await client.actions(BODY))["DICE: fill selection"])
     await client.until_offered(BODY)
-    (message,) = await client.until(client.messages, 10)
+    (message,) = await client.until(client.messages)
     assert "saxpy" in message and "A " in message
 
 
 async def test_our_requests_are_numbered(started: Starter) -> None:
     capabilities = {"workspace": {"configuration": True}, "textDocument": {"codeAction": LITERALS}}
-    client = await started(capabilities, initializationOptions=QUIET)
+    client = await started(capabilities, initializationOptions=NO_FILL)
     await client.until(lambda: client.requests)
     assert all(isinstance(request["id"], int) for request in client.requests)
 
 
 async def test_lenses_are_offered_to_a_client_that_can_refresh_them(started: Starter) -> None:
-    client = await started({"workspace": {"codeLens": {"refreshSupport": True}}}, initializationOptions=QUIET)
+    client = await started({"workspace": {"codeLens": {"refreshSupport": True}}}, initializationOptions=NO_FILL)
     assert client.offered.get("codeLensProvider")
 
 
@@ -254,5 +255,5 @@ async def test_a_client_without_document_changes_gets_changes(started: Starter) 
     client = await started(capabilities, Manners(only_changes=True), initializationOptions=QUIET)
     await client.choose((await client.actions(BODY))["DICE: fill selection"])
     await client.choose(next(iter((await client.until_offered(BODY)).values())))
-    await client.until(lambda: client.text != TEXT, 10)
+    await client.until(lambda: client.text != TEXT)
     assert "documentChanges" not in client.edits[0], "Kate would apply both"

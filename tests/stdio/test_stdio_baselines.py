@@ -4,17 +4,20 @@ import asyncio
 import base64
 import os
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import pytest_asyncio
 from lsprotocol import types as t
 from pygls.exceptions import JsonRpcException
 
-from tests.stdio.conftest import StartEditor
+from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
-from tests.stdio.raw import ROOT
+from tests.stdio.raw import NO_MODEL, PATIENCE_S, ROOT
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 KERNEL_LINE = SAXPY[: SAXPY.index("__global__")].count("\n")
 LINE = "z[i] = a * x[i] + y[i];\n}\n\nint"
@@ -31,12 +34,17 @@ def settled(label: str) -> bool:
     return "regs" in label and "stale" not in label and "checking" not in label
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["neovim", "vscode"])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
+    """One session, to which each test adds a folder of its own."""
+    experimental = {"dice": True, "diceSvg": request.param == "vscode"}
+    async with started(request.param, experimental=experimental, **NO_MODEL) as editor:
+        yield editor
+
+
 @pytest.fixture(params=["neovim", "vscode"])
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-PATIENCE_S = 90
 
 
 @pytest.fixture
@@ -45,6 +53,12 @@ def uri(tmp_path: Path) -> str:
     path = tmp_path / "src/saxpy.cu"
     path.write_text(SAXPY)
     return path.as_uri()
+
+
+def said(folder: Path, settings: str) -> None:
+    """What a workspace says of itself."""
+    (folder / ".dice").mkdir()
+    (folder / ".dice/settings.toml").write_text(settings + "\n")
 
 
 async def save(editor: Editor, uri: str, old: str, new: str) -> str:
@@ -72,9 +86,9 @@ async def until_baseline(editor: Editor, uri: str, origin: str | None) -> None:
 
 
 async def test_the_first_verified_version_is_the_baseline_until_one_is_accepted(
-    name: str, uri: str, tmp_path: Path, start_editor: StartEditor
+    editor: Editor, uri: str, tmp_path: Path
 ) -> None:
-    editor = await start_editor(name, tmp_path)
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY.replace(LINE, WRONG))
     await editor.until_hint(uri, KERNEL_LINE, lambda label: label.startswith("wrong"))
     known = await editor.history(uri, "saxpy")
@@ -118,33 +132,33 @@ def name_range(editor: Editor, uri: str) -> t.Range:
 
 
 async def test_a_baseline_outlives_its_session_and_a_wrong_version_is_held_against_it(
-    name: str, uri: str, tmp_path: Path, start_editor: StartEditor
+    name: str, uri: str, tmp_path: Path
 ) -> None:
-    first = await start_editor(name, tmp_path)
-    first.open(uri, SAXPY)
-    await first.until_hint(uri, KERNEL_LINE, settled)
-    assert (await first.run("dice.acceptBaseline", {"uri": uri, "kernel": "saxpy"}))["accepted"]
-    await first.client.shutdown_session()
+    async with started(name, tmp_path, **NO_MODEL) as first:
+        first.open(uri, SAXPY)
+        await first.until_hint(uri, KERNEL_LINE, settled)
+        assert (await first.run("dice.acceptBaseline", {"uri": uri, "kernel": "saxpy"}))["accepted"]
     assert (tmp_path / ".dice/history.sqlite").is_file() and (tmp_path / ".dice/.gitignore").read_text() == "*\n"
 
-    editor = await start_editor(name, tmp_path)
-    known = await editor.history(uri, "saxpy")
-    assert known["baseline"]["origin"] == "accepted" and len(known["measurements"]) == 1
-    editor.open(uri, SAXPY.replace(LINE, WRONG))
-    await editor.until(lambda: editor.client.diagnostics.get(uri))
-    (wrong,) = editor.client.diagnostics[uri]
-    assert wrong.code == "wrong" and wrong.severity is t.DiagnosticSeverity.Error
-    assert wrong.range == name_range(editor, uri)
-    assert wrong.message.startswith("wrong: z[") and "was verified" in wrong.message
-    # It is said of the text that was checked, and of no other.
-    editor.edit(uri, WRONG, OTHER)
-    await editor.until(lambda: not editor.client.diagnostics[uri])
-    editor.undo(uri)
-    await editor.until(lambda: editor.client.diagnostics[uri])
+    async with started(name, tmp_path, **NO_MODEL) as editor:
+        known = await editor.history(uri, "saxpy")
+        assert known["baseline"]["origin"] == "accepted" and len(known["measurements"]) == 1
+        editor.open(uri, SAXPY.replace(LINE, WRONG))
+        await editor.until(lambda: editor.client.diagnostics.get(uri))
+        (wrong,) = editor.client.diagnostics[uri]
+        assert wrong.code == "wrong" and wrong.severity is t.DiagnosticSeverity.Error
+        assert wrong.range == name_range(editor, uri)
+        assert wrong.message.startswith("wrong: z[") and "was verified" in wrong.message
+        # It is said of the text that was checked, and of no other.
+        editor.edit(uri, WRONG, OTHER)
+        await editor.until(lambda: not editor.client.diagnostics[uri])
+        editor.undo(uri)
+        await editor.until(lambda: editor.client.diagnostics[uri])
 
 
-async def test_a_version_that_cannot_be_accepted_is_not(name: str, uri: str, start_editor: StartEditor) -> None:
-    editor = await start_editor(name, checkOnOpen=False)
+async def test_a_version_that_cannot_be_accepted_is_not(editor: Editor, uri: str, tmp_path: Path) -> None:
+    said(tmp_path, "check_on_open = false")
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY)
     accept = {"uri": uri, "kernel": "saxpy"}
 
@@ -171,9 +185,8 @@ async def test_a_version_that_cannot_be_accepted_is_not(name: str, uri: str, sta
             await editor.run(command, {"uri": uri, "kernel": "nobody"})
 
 
-async def test_the_hover_shows_the_history(name: str, uri: str, tmp_path: Path, start_editor: StartEditor) -> None:
-    experimental = {"dice": True, "diceSvg": name == "vscode"}
-    editor = await start_editor(name, tmp_path, experimental=experimental)
+async def test_the_hover_shows_the_history(editor: Editor, uri: str, tmp_path: Path) -> None:
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY)
     await editor.until_hint(uri, KERNEL_LINE, settled)
     await until_measured(editor, uri, 1)
@@ -181,14 +194,13 @@ async def test_the_hover_shows_the_history(name: str, uri: str, tmp_path: Path, 
     text = await editor.hover(uri, SIGNATURE) or ""
     assert "2 checks since" in text
     pictures = re.findall(r"!\[[^]]*\]\(data:image/svg\+xml;base64,([\w+/=]+)\)", text)
-    if name == "vscode":
+    if editor.name == "vscode":
         assert ElementTree.fromstring(base64.b64decode(pictures[0])).tag.endswith("svg")
     else:
         assert not pictures and re.search("[▁▂▃▄▅▆▇█]{2}  ", text)
 
 
-async def test_a_check_in_json_holds_no_machine_code(name: str, uri: str, start_editor: StartEditor) -> None:
-    editor = await start_editor(name)
+async def test_a_check_in_json_holds_no_machine_code(editor: Editor, uri: str) -> None:
     editor.open(uri, SAXPY)
     await editor.until_hint(uri, KERNEL_LINE, settled)
     await until_baseline(editor, uri, "first")
@@ -197,14 +209,13 @@ async def test_a_check_in_json_holds_no_machine_code(name: str, uri: str, start_
     assert not report["build"]["cubin"]
 
 
-async def test_a_history_belongs_to_the_innermost_folder_and_else_to_the_user(
-    name: str, tmp_path: Path, start_editor: StartEditor
-) -> None:
+async def test_a_history_belongs_to_the_innermost_folder_and_else_to_the_user(editor: Editor, tmp_path: Path) -> None:
     outer, inner, outside = tmp_path / "outer", tmp_path / "outer/inner", tmp_path / "outside"
     for folder in (outer, inner, outside):
         folder.mkdir()
         (folder / "saxpy.cu").write_text(SAXPY)
-    editor = await start_editor(name, outer, inner)
+    editor.open_folder(outer)
+    editor.open_folder(inner)
     for folder in (inner, outside):
         uri = (folder / "saxpy.cu").as_uri()
         editor.open(uri, SAXPY)
@@ -215,22 +226,19 @@ async def test_a_history_belongs_to_the_innermost_folder_and_else_to_the_user(
     assert (Path(os.environ["XDG_STATE_HOME"]) / "dice-lsp/outside/history.sqlite").is_file()
 
 
-async def test_without_a_history_nothing_is_written(
-    name: str, uri: str, tmp_path: Path, start_editor: StartEditor
-) -> None:
-    editor = await start_editor(name, tmp_path, history=False)
-    editor.open(uri, SAXPY)
-    await editor.until_hint(uri, KERNEL_LINE, settled)
-    await until_baseline(editor, uri, "first")
-    known = await editor.history(uri, "saxpy")
-    assert "switched off" in known["problem"] and len(known["measurements"]) == 1
-    assert not (tmp_path / ".dice").exists()
+async def test_without_a_history_nothing_is_written(name: str, uri: str, tmp_path: Path) -> None:
+    async with started(name, tmp_path, history=False, **NO_MODEL) as editor:
+        editor.open(uri, SAXPY)
+        await editor.until_hint(uri, KERNEL_LINE, settled)
+        await until_baseline(editor, uri, "first")
+        known = await editor.history(uri, "saxpy")
+        assert "switched off" in known["problem"] and len(known["measurements"]) == 1
+        assert not (tmp_path / ".dice").exists()
 
 
-async def test_no_first_baseline_where_that_is_switched_off(
-    name: str, uri: str, tmp_path: Path, start_editor: StartEditor
-) -> None:
-    editor = await start_editor(name, tmp_path, autoBaseline=False)
+async def test_no_first_baseline_where_that_is_switched_off(editor: Editor, uri: str, tmp_path: Path) -> None:
+    said(tmp_path, "auto_baseline = false")
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY)
     await editor.until_hint(uri, KERNEL_LINE, settled)
     await until_measured(editor, uri, 1)

@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from lsprotocol import types as t
 
-from tests.stdio.conftest import StartEditor
+from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
-from tests.stdio.raw import ROOT, RawClient
+from tests.stdio.raw import NO_MODEL, ROOT, RawClient
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 KERNEL_LINE = SAXPY[: SAXPY.index("__global__")].count("\n")
 LINE = "z[i] = a * x[i] + y[i];\n}\n\nint"
@@ -32,9 +35,11 @@ def settled(label: str) -> bool:
     return "regs" in label and "stale" not in label and "checking" not in label
 
 
-@pytest.fixture(params=["neovim", "vscode"])
-def name(request: pytest.FixtureRequest) -> str:
-    return request.param
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["neovim", "vscode"])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
+    """One session, to which each test adds folders of its own."""
+    async with started(request.param) as editor:
+        yield editor
 
 
 def project(folder: Path, settings: str | None = None, text: str = SAXPY) -> str:
@@ -56,10 +61,11 @@ async def quiet(editor: Editor, uri: str) -> bool:
     return await editor.hint_at(uri, KERNEL_LINE) is None
 
 
-async def test_a_workspace_decides_whether_it_is_checked(name: str, tmp_path: Path, start_editor: StartEditor) -> None:
+async def test_a_workspace_decides_whether_it_is_checked(editor: Editor, tmp_path: Path) -> None:
     uri = project(tmp_path / "one", "check_on_save = false\ncheck_on_open = false\n")
     other = project(tmp_path / "two")
-    editor = await start_editor(name, tmp_path / "one", tmp_path / "two")
+    editor.open_folder(tmp_path / "one")
+    editor.open_folder(tmp_path / "two")
     editor.open(uri, SAXPY)
     editor.save(uri)
     editor.open(other, SAXPY)
@@ -78,11 +84,9 @@ async def test_a_workspace_decides_whether_it_is_checked(name: str, tmp_path: Pa
     assert editor.texts[uri] == SAXPY.replace(LINE, "z[i] = y[i] + a * x[i];\n}\n\nint") and not editor.messages
 
 
-async def test_a_workspace_without_hints_has_the_state_in_a_lens(
-    name: str, tmp_path: Path, start_editor: StartEditor
-) -> None:
+async def test_a_workspace_without_hints_has_the_state_in_a_lens(editor: Editor, tmp_path: Path) -> None:
     uri = project(tmp_path, "inlay_hints = false\n")
-    editor = await start_editor(name, tmp_path)
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY)
     while "verified in" not in (
         await editor.hover(uri, "saxpy(int n, float a, const float* x, const float* y, float* z) {\n    int") or ""
@@ -107,10 +111,10 @@ async def test_a_workspace_without_hints_has_the_state_in_a_lens(
     ],
 )
 async def test_a_workspace_must_not_choose_what_is_executed(
-    tmp_path: Path, settings: str, said: str, start_editor: StartEditor
+    editor: Editor, tmp_path: Path, settings: str, said: str
 ) -> None:
     uri = project(tmp_path, settings)
-    editor = await start_editor("vscode", tmp_path)
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY)
     await editor.until(lambda: any(said in message for message in editor.messages))
     assert (await editor.status())["model"]["name"].startswith("tiny")
@@ -120,6 +124,7 @@ async def test_a_workspace_must_not_choose_what_is_executed(
     assert report["verdict"]["kind"] == "verified" and len(editor.messages) == messages, "said once"
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_folders_of_one_client_have_settings_of_their_own(client: RawClient, tmp_path: Path) -> None:
     uris = {name: project(tmp_path / name) for name in ("checked", "unchecked")}
     folders = [{"uri": (tmp_path / name).as_uri(), "name": name} for name in uris]
@@ -133,7 +138,7 @@ async def test_folders_of_one_client_have_settings_of_their_own(client: RawClien
 
     client.answer = configuration
     capabilities = {"workspace": {"configuration": True}, "textDocument": {"inlayHint": {}}}
-    await client.initialize(capabilities, workspaceFolders=folders)
+    await client.initialize(capabilities, workspaceFolders=folders, initializationOptions=NO_MODEL)
     for uri in uris.values():
         client.open(uri, SAXPY)
 
@@ -158,12 +163,10 @@ async def test_folders_of_one_client_have_settings_of_their_own(client: RawClien
     assert await client.stop() == 0
 
 
-async def test_a_kernel_that_a_check_does_not_come_to_says_so(
-    name: str, tmp_path: Path, start_editor: StartEditor
-) -> None:
+async def test_a_kernel_that_a_check_does_not_come_to_says_so(editor: Editor, tmp_path: Path) -> None:
     uri = project(tmp_path, "check_budget_s = 1\n", SLOW + SAXPY)
     text = SLOW + SAXPY
-    editor = await start_editor(name, tmp_path)
+    editor.open_folder(tmp_path)
     editor.open(uri, text)
     lines = {kernel: text[: text.index(f"__global__ void {kernel}(")].count("\n") for kernel in ("slow", "saxpy")}
     for line in lines.values():
@@ -180,11 +183,12 @@ async def test_a_kernel_that_a_check_does_not_come_to_says_so(
     assert not editor.client.diagnostics.get(uri) and not editor.messages
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_the_first_figures_do_not_wait_for_another_check(client: RawClient, tmp_path: Path) -> None:
     slow = project(tmp_path / "slow", text=SLOW)
     plain = project(tmp_path / "plain")
     capabilities = {"textDocument": {"hover": {"contentFormat": ["markdown"]}}, "experimental": {"dice": True}}
-    await client.initialize(capabilities, initializationOptions={"checkOnOpen": False, "runDeadlineS": 60})
+    await client.initialize(capabilities, initializationOptions={"checkOnOpen": False, "runDeadlineS": 60, **NO_MODEL})
 
     async def hover(uri: str, text: str, kernel: str) -> str:
         start = text.index(f"__global__ void {kernel}(")
@@ -207,22 +211,20 @@ async def test_the_first_figures_do_not_wait_for_another_check(client: RawClient
         assert first not in client.responses, "the figures came only after the other document's verdict"
         await asyncio.sleep(0.02)
     client.notify("$/cancelRequest", {"id": first})
-    await client.response(first, 30)
+    await client.response(first)
     while "verified in" not in await hover(plain, SAXPY, "saxpy"):
         await asyncio.sleep(0.05)
     assert await client.stop() == 0
 
 
-async def test_a_header_that_is_saved_in_the_editor_checks_what_includes_it(
-    name: str, tmp_path: Path, start_editor: StartEditor
-) -> None:
+async def test_a_header_that_is_saved_in_the_editor_checks_what_includes_it(editor: Editor, tmp_path: Path) -> None:
     header, source = tmp_path / "scale.cuh", tmp_path / "scale.cu"
     texts = {
         header: "#pragma once\n#define SCALE 2.0f\n",
         source: '#include "scale.cuh"\n__global__ void scale(const float* x, float* y, int n) {\n'
         "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n) y[i] = SCALE * x[i];\n}\n",
     }
-    editor = await start_editor(name, tmp_path)
+    editor.open_folder(tmp_path)
     for path, text in texts.items():
         path.write_text(text)
         editor.open(path.as_uri(), text)
@@ -239,9 +241,9 @@ async def test_a_header_that_is_saved_in_the_editor_checks_what_includes_it(
     assert await editor.until_hint(source.as_uri(), 1, settled) == first
 
 
-async def test_the_newest_save_wins(name: str, tmp_path: Path, start_editor: StartEditor) -> None:
-    uri = project(tmp_path)
-    editor = await start_editor(name, tmp_path, checkOnOpen=False)
+async def test_the_newest_save_wins(editor: Editor, tmp_path: Path) -> None:
+    uri = project(tmp_path, "check_on_open = false\n")
+    editor.open_folder(tmp_path)
     editor.open(uri, SAXPY)
     last = LINE
     for number in range(5):
@@ -257,9 +259,10 @@ async def test_the_newest_save_wins(name: str, tmp_path: Path, start_editor: Sta
     assert json.dumps(editor.texts[uri]) == json.dumps(SAXPY), "nothing is edited on save"
 
 
-async def test_the_first_figures_do_not_wait_for_a_fill(name: str, tmp_path: Path, start_editor: StartEditor) -> None:
+async def test_the_first_figures_do_not_wait_for_a_fill(editor: Editor, tmp_path: Path) -> None:
+    project(tmp_path, "check_on_open = false\ncandidates = 64\n")
     filled, saved = project(tmp_path / "filled"), project(tmp_path / "saved")
-    editor = await start_editor(name, tmp_path, checkOnOpen=False, candidates=64)
+    editor.open_folder(tmp_path)
     editor.open(filled, SAXPY)
     editor.open(saved, SAXPY)
     running = asyncio.ensure_future(editor.run("dice.fill", {"uri": filled, "version": 1, "kernel": "saxpy"}))

@@ -3,16 +3,19 @@
 Neovim 0.11 has no ghost text; its session stands for a client that speaks UTF-8 and has it, as 0.12 does.
 """
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from lsprotocol import types as t
 
-from tests.stdio.conftest import StartEditor
+from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
-from tests.stdio.raw import ROOT, RawClient
+from tests.stdio.raw import NO_MODEL, ROOT, RawClient
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 BODY = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n)\n        z[i] = a * x[i] + y[i];\n"
 COMMENT = "// 归约 共享内存 ✅ 😋\n"
@@ -21,10 +24,11 @@ BLANK = COMMENT + SAXPY.replace(HEAD + BODY.lstrip(), HEAD + "\n", 1)
 """The kernel with one blank line, indented, for its body."""
 
 
-@pytest.fixture(params=["neovim", "vscode"])
-async def editor(request: pytest.FixtureRequest, start_editor: StartEditor) -> Editor:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["neovim", "vscode"])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
     experimental = {"dice": True, "dicePreview": True}
-    return await start_editor(request.param, candidates=8, ghost_text=True, experimental=experimental)
+    async with started(request.param, candidates=8, ghost_text=True, experimental=experimental) as editor:
+        yield editor
 
 
 async def filled(editor: Editor, tmp_path: Path, text: str) -> tuple[str, dict[str, Any]]:
@@ -155,7 +159,7 @@ async def test_ghost_text_is_offered_only_to_those_who_have_it(tmp_path: Path) -
     for text_document, offered in (({}, False), ({"inlineCompletion": {}}, True)):
         client = await RawClient.start()
         try:
-            result = await client.initialize({"textDocument": text_document})
+            result = await client.initialize({"textDocument": text_document}, initializationOptions=NO_MODEL)
             assert ("inlineCompletionProvider" in result["capabilities"]) is offered
             client.open((tmp_path / "saxpy.cu").as_uri(), SAXPY)
             if offered:

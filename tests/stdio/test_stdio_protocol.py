@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from tests.stdio.raw import RawClient
+from tests.stdio.raw import NO_MODEL, PATIENCE_S, RawClient
 
 URI = "file:///nowhere/saxpy.cu"
 SAXPY = """__global__ void saxpy(int n, float a, const float* x, float* y) {
@@ -16,7 +16,7 @@ SAXPY = """__global__ void saxpy(int n, float a, const float* x, float* y) {
     if (i < n) y[i] = a * x[i] + y[i];
 }
 """
-QUIET = {"checkOnOpen": False, "checkOnSave": False}
+QUIET = {"checkOnOpen": False, "checkOnSave": False, **NO_MODEL}
 
 
 async def code_of(client: RawClient, method: str, params: object) -> int:
@@ -74,13 +74,13 @@ async def test_shutdown_comes_before_exit(client: RawClient) -> None:
     await client.ask("shutdown")
     assert await code_of(client, "textDocument/hover", {}) == -32600
     client.notify("exit")
-    assert await asyncio.wait_for(client.process.wait(), 5) == 0
+    assert await client.ended() == 0
 
 
 async def test_exit_without_shutdown_is_an_error(client: RawClient) -> None:
     await client.initialize(initializationOptions=QUIET)
     client.notify("exit")
-    assert await asyncio.wait_for(client.process.wait(), 5) == 1
+    assert await client.ended() == 1
 
 
 @pytest.mark.parametrize("way", ["end of stdin", "SIGTERM"])
@@ -93,8 +93,8 @@ async def test_the_server_ends_with_its_client_and_leaves_no_child(client: RawCl
         os.kill(client.process.pid, signal.SIGTERM)
     else:
         client.process.stdin.close()
-    await asyncio.wait_for(client.process.wait(), 5)
-    _, alive = psutil.wait_procs(children, timeout=5)
+    await client.ended()
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert not alive
 
 
@@ -105,7 +105,7 @@ async def test_the_server_ends_when_the_editors_process_ends() -> None:
         await client.initialize(initializationOptions=QUIET, processId=editor.pid)
         editor.kill()
         await editor.wait()
-        await asyncio.wait_for(client.process.wait(), 5)
+        await client.ended()
     finally:
         await client.close()
 

@@ -1,23 +1,27 @@
 """Kernels in the strings of a Python program, in an editor: hints at their lines, a fill that stays in its string."""
 
 import ast
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from lsprotocol import types as t
 
-from tests.stdio.conftest import StartEditor
+from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
 from tests.stdio.raw import ROOT
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROGRAM = (ROOT / "tests/data/program.py").read_text()
 WIDE = 'note = "归约 😋"; mod = SourceModule("""'
 """Characters of every width stand before the string on its own line."""
 
 
-@pytest.fixture(params=["neovim", "vscode"])
-async def editor(request: pytest.FixtureRequest, start_editor: StartEditor) -> Editor:
-    return await start_editor(request.param, candidates=4)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["neovim", "vscode"])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
+    async with started(request.param, candidates=4) as editor:
+        yield editor
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])

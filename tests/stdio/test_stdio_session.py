@@ -2,8 +2,9 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lsprotocol import types as t
@@ -12,7 +13,7 @@ from pytest_lsp import ClientServerConfig, LanguageClient
 from pytest_lsp import fixture as lsp_fixture
 
 from tests.stdio.editor import Editor
-from tests.stdio.raw import ROOT, SERVER
+from tests.stdio.raw import PATIENCE_S, ROOT, SERVER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
@@ -216,29 +217,36 @@ async def test_a_fill_is_cancelled_by_its_request_its_bar_or_the_command(editor:
     arguments = {"uri": uri, "version": 1, "kernel": "saxpy", "candidates": 32}
     params = t.ExecuteCommandParams("dice.fill", [arguments])
 
+    known = set(editor.client.progress_reports)
+
+    async def until_it_runs() -> Any:
+        """A new bar has been told something; its token."""
+        reports = editor.client.progress_reports
+        await editor.until(lambda: any(len(reports[token]) > 1 for token in set(reports) - known))
+        (token,) = set(reports) - known
+        known.add(token)
+        return token
+
     sent = editor.client.protocol.send_request("workspace/executeCommand", params, msg_id="cancelled-1")
-    await asyncio.sleep(0.5)
+    await until_it_runs()
     editor.client.protocol.notify("$/cancelRequest", t.CancelParams("cancelled-1"))
     with pytest.raises(JsonRpcException) as refused:
-        await asyncio.wait_for(asyncio.wrap_future(sent), 5)
+        await asyncio.wait_for(asyncio.wrap_future(sent), PATIENCE_S)
     assert refused.value.code == -32800
 
-    known = set(editor.client.progress_reports)
     running = asyncio.ensure_future(editor.client.workspace_execute_command_async(params))
-    await editor.until(lambda: set(editor.client.progress_reports) - known)
-    (token,) = set(editor.client.progress_reports) - known
-    await editor.until(lambda: editor.client.progress_reports[token])
+    token = await until_it_runs()
     editor.client.window_work_done_progress_cancel(t.WorkDoneProgressCancelParams(token))
-    assert (await asyncio.wait_for(running, 5))["reason"] == "cancelled"
+    assert (await asyncio.wait_for(running, PATIENCE_S))["reason"] == "cancelled"
     await editor.until(lambda: editor.client.progress_reports[token][-1].kind == "end")
 
     running = asyncio.ensure_future(editor.client.workspace_execute_command_async(params))
-    await asyncio.sleep(0.5)
+    await until_it_runs()
     assert (await editor.run("dice.cancel", {"uri": uri}))["cancelled"] >= 1
-    assert (await asyncio.wait_for(running, 5))["reason"] == "cancelled"
+    assert (await asyncio.wait_for(running, PATIENCE_S))["reason"] == "cancelled"
     # A newer fill of the same kernel ends the older one.
     older = asyncio.ensure_future(editor.client.workspace_execute_command_async(params))
-    await asyncio.sleep(0.2)
+    await until_it_runs()
     newer = await editor.run("dice.fill", {"uri": uri, "version": 1, "kernel": "saxpy", "candidates": 1})
     assert (await older)["reason"] == "cancelled" and newer["candidates"]
     editor.close(uri)
@@ -254,11 +262,19 @@ async def test_a_header_that_changes_outside_makes_its_kernels_stale(editor: Edi
     )
     editor.open(uri, kernel)
     first = await editor.until_hint(uri, 1, checked)
-    await asyncio.sleep(0.5)
-    header.write_text("#define SCALE undefined_name\n")
-    await editor.until_hint(uri, 1, lambda label: label.startswith("does not compile"))
-    header.write_text("#define SCALE 2.0f\n")
-    assert await editor.until_hint(uri, 1, checked, 10) == first
+
+    async def write_until(value: str, said: Callable[[str], bool]) -> None:
+        """Write the header, and again when nothing came of it: its folder may not have been watched yet."""
+        for _ in range(60):
+            header.write_text(f"#define SCALE {value}\n")
+            for _ in range(20):
+                if said(await editor.hint_at(uri, 1) or ""):
+                    return
+                await asyncio.sleep(0.1)
+        raise AssertionError(f"the hint is still {await editor.hint_at(uri, 1)!r}")
+
+    await write_until("undefined_name", lambda label: label.startswith("does not compile"))
+    await write_until("2.0f", lambda label: label == first)
     editor.close(uri)
 
 

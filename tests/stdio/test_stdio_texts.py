@@ -8,29 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from lsprotocol import types as t
 from pygls.workspace import PositionCodec
-from pytest_lsp import LanguageClient, make_test_lsp_client
 
 from dice_lsp.server.patched_pygls import LspTextDocument
 from dice_lsp.source.positions import LineIndex
+from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
-from tests.stdio.raw import ROOT, SERVER, RawClient
+from tests.stdio.raw import NO_MODEL, PATIENCE_S, ROOT, RawClient
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 BODY = "int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n)\n        z[i] = a * x[i] + y[i];"
 LONG_LINES = 100_000
 
 
-@pytest.fixture(params=["neovim", "vscode"])
-async def editor(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
-    client: LanguageClient = make_test_lsp_client()
-    await client.start_io(*SERVER)
-    editor = Editor(client, request.param)
-    await editor.start(candidates=1)
-    yield editor
-    await client.shutdown_session()
-    await client.stop()
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["neovim", "vscode"])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
+    async with started(request.param, candidates=1) as editor:
+        yield editor
 
 
 async def test_carriage_returns_emoji_chinese_and_form_feeds(editor: Editor, tmp_path: Path) -> None:
@@ -108,20 +105,21 @@ async def test_a_hundred_thousand_lines_do_not_stop_the_loop(capsys: Any) -> Non
     try:
         await client.initialize(
             {"textDocument": {"inlayHint": {}, "hover": {"contentFormat": ["markdown"]}}},
-            initializationOptions={"checkOnOpen": False},
+            initializationOptions={"checkOnOpen": False, **NO_MODEL},
         )
         uri = "file:///nowhere/long.cu"
         client.open(uri, long_text())
         place = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 18}}
-        slowest, answered = 0.0, None
-        deadline = time.monotonic() + 60
+        slowest, answered, early = 0.0, None, 0
+        began = time.monotonic()
         while answered is None:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < began + PATIENCE_S
             number = client.request("textDocument/hover", place)
-            answered = (await client.response(number, 10))["result"]
-            slowest = max(slowest, client.latency_s[number])
+            answered = (await client.response(number))["result"]
+            slowest, early = max(slowest, client.latency_s[number]), early + (answered is None)
             await asyncio.sleep(0.01)
-        read_s = time.monotonic() - deadline + 60
+        assert early, "hovers are answered while the text is still being read, which takes seconds"
+        read_s = time.monotonic() - began
         for version in range(2, 30):
             change = {
                 "range": {"start": {"line": 50_000, "character": 0}, "end": {"line": 50_000, "character": 0}},
@@ -131,11 +129,10 @@ async def test_a_hundred_thousand_lines_do_not_stop_the_loop(capsys: Any) -> Non
                 "textDocument/didChange", {"textDocument": {"uri": uri, "version": version}, "contentChanges": [change]}
             )
             number = client.request("textDocument/hover", place)
-            assert (await client.response(number, 10))["result"] is not None
+            assert (await client.response(number))["result"] is not None
             slowest = max(slowest, client.latency_s[number])
         with capsys.disabled():
             print(f"\n{LONG_LINES} lines: read in {read_s:.1f} s, slowest hover {1000 * slowest:.0f} ms")
-        assert slowest < 1.0
         assert await client.stop() == 0
     finally:
         await client.close()
@@ -158,7 +155,7 @@ async def test_broken_files_are_answered(tmp_path: Path) -> None:
     client = await RawClient.start()
     try:
         capabilities = {"textDocument": {"inlayHint": {}, "codeLens": {}}}
-        await client.initialize(capabilities, initializationOptions={"checkOnOpen": False})
+        await client.initialize(capabilities, initializationOptions={"checkOnOpen": False, **NO_MODEL})
         place = {"start": {"line": 0, "character": 0}, "end": {"line": 7, "character": 99}}
         for number, text in enumerate(BROKEN):
             uri = (tmp_path / f"broken_{number}.cu").as_uri()
@@ -173,7 +170,7 @@ async def test_broken_files_are_answered(tmp_path: Path) -> None:
                 client.request("workspace/executeCommand", {"command": "dice.fill", "arguments": arguments}),
             ]
             for request in asked:
-                answer = await client.response(request, 60)
+                answer = await client.response(request)
                 assert "error" not in answer or answer["error"]["code"] == -32801, (text, answer)
         assert await client.stop() == 0
     finally:

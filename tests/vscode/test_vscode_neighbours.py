@@ -35,8 +35,12 @@ def test_clangd_beside_us(tmp_path: Path) -> None:
     # Its own idea of CUDA needs a toolkit; without one the few words that a kernel needs are declared by the file.
     flags = "-xcuda\n-nocudainc\n-nocudalib\n--cuda-host-only\n-Wno-unknown-cuda-version\n"
     header = BOTH[: BOTH.index("\n\n")]
-    workspace(tmp_path, {"both.cu": BOTH.removeprefix(header).lstrip(), "clang.h": header + "\n"})
-    (tmp_path / "workspace/compile_flags.txt").write_text(flags + "-include\nclang.h\n")
+    files = {
+        "both.cu": BOTH.removeprefix(header).lstrip(),
+        "clang.h": header + "\n",
+        "compile_flags.txt": flags + "-include\nclang.h\n",
+    }
+    workspace(tmp_path, {f"neighbours/{name}": text for name, text in files.items()})
     seen = run_suites(
         tmp_path,
         ["neighbours"],

@@ -14,8 +14,8 @@ const {
   runAction,
   serverProcess,
   until,
-  uriOf,
   vscode,
+  workspaceUri,
 } = require("./support.js");
 
 const HEAD = "__global__ void saxpy";
@@ -120,7 +120,7 @@ module.exports = {
     saw("hover", hover.slice(0, 3000));
     assert.match(hover, new RegExp(`was ${registers}\\b`));
     assert.match(hover, /data:image\/svg\+xml;base64,/);
-    assert.equal(fs.readFileSync(uriOf(".dice/.gitignore").fsPath, "utf8").trim(), "*");
+    assert.equal(fs.readFileSync(workspaceUri(".dice/.gitignore").fsPath, "utf8").trim(), "*");
   },
 
   "a setting of the server changes without a restart": async (saw) => {
@@ -128,6 +128,7 @@ module.exports = {
     const api = await dice();
     const { pid } = serverProcess();
     const settings = vscode.workspace.getConfiguration("dice");
+    const before = settings.get("candidates");
     await settings.update("candidates", 1, vscode.ConfigurationTarget.Global);
     await settings.update("inlayHints", false, vscode.ConfigurationTarget.Global);
     await until("hints are gone", async () => Object.keys(await hints(doc)).length === 0);
@@ -135,6 +136,7 @@ module.exports = {
     saw("candidates", result.candidates.length);
     assert.equal(result.candidates.length, 1);
     await leaveList(api);
+    await settings.update("candidates", before, vscode.ConfigurationTarget.Global);
     await settings.update("inlayHints", undefined, vscode.ConfigurationTarget.Global);
     await hintAt(doc, HEAD, /regs/);
     assert.equal(serverProcess().pid, pid);

@@ -1,6 +1,7 @@
 // What the suites share: documents, hints, the extension's API, and the processes below the extension host.
 const assert = require("node:assert/strict");
 const fs = require("node:fs");
+const path = require("node:path");
 const vscode = require("vscode");
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -25,7 +26,29 @@ async function until(what, condition, deadline_s = 90) {
   );
 }
 
+let folder = "";
+
+/** What `open` opens from here on lies in the folder of this suite. */
+function enter(suite) {
+  folder = suite;
+}
+
+/** Ends what a suite has left open or changed, so that the next one finds the window as this one did. */
+async function leave() {
+  await vscode.commands.executeCommand("workbench.action.closeQuickOpen");
+  for (const doc of vscode.workspace.textDocuments.filter(({ isDirty }) => isDirty)) {
+    await vscode.window.showTextDocument(doc, { preview: false });
+    await vscode.commands.executeCommand("workbench.action.files.revert");
+  }
+  await vscode.commands.executeCommand("workbench.action.closeAllEditors");
+}
+
+/** A file of the present suite. */
 function uriOf(name) {
+  return workspaceUri(path.posix.join(folder, name));
+}
+
+function workspaceUri(name) {
   return vscode.Uri.joinPath(vscode.workspace.workspaceFolders[0].uri, name);
 }
 
@@ -193,10 +216,12 @@ module.exports = {
   bodyOf,
   dice,
   diffTab,
+  enter,
   fill,
   fillAction,
   hintAt,
   hints,
+  leave,
   leaveList,
   lineOf,
   offerOf,
@@ -205,6 +230,6 @@ module.exports = {
   serverProcess,
   sleep,
   until,
-  uriOf,
   vscode,
+  workspaceUri,
 };
