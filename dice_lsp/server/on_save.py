@@ -119,7 +119,7 @@ async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> t
     names = tuple(pending)
     await server.ledger.load(uri, names)
     try:
-        return await server.engine.check(
+        reports = await server.engine.check(
             snapshot.document,
             snapshot.path,
             kernels=names,
@@ -128,6 +128,7 @@ async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> t
             settings=server.settings_of(uri),
             on_report=on_report,
         )
+        return tuple(sanitizing.known(server, snapshot, report) for report in reports)
     except asyncio.CancelledError:
         raise
     except (ChildDied, ChildError, TimeoutError) as error:
