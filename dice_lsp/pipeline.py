@@ -461,8 +461,14 @@ def may_be_sanitized(report: KernelReport) -> bool:
 
 
 def with_sanitized(report: KernelReport, sanitized: Sanitized) -> KernelReport:
-    """The report with what compute-sanitizer said. A finding makes the verdict `Unsafe`, and nothing makes it better."""
+    """The report with what compute-sanitizer said. A finding makes the verdict `Unsafe`, and nothing makes it better.
+
+    A verified kernel that every tool has let pass has had one check more.
+    """
     verdict = report.verdict
+    complete = bool(sanitized.tools) and not sanitized.findings and not sanitized.reason
+    if complete and isinstance(verdict, Verified) and "sanitizer" not in verdict.checks:
+        verdict = attrs.evolve(verdict, checks=(*verdict.checks, "sanitizer"))
     if sanitized.findings and isinstance(verdict, (Verified, Unverified)):
         first = sanitized.findings[0]
         where = first.text if first.line is None else f"line {first.line + 1}: {first.text}"
