@@ -56,7 +56,7 @@ _PATTERN = "-ftrivial-auto-var-init=pattern"
 _GCC_WATCH = ("--param=tsan-distinguish-volatile=1", "--param=tsan-instrument-func-entry-exit=0")
 _CLANG_WATCH = ("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-func-entry-exit=0")
 _ARITHMETIC = {
-    "fused": ("-ffp-contract=fast",),
+    "fused": ("-ffp-contract=fast", "-O2"),
     "defined": (
         "-fno-wrapv", "-fsanitize=signed-integer-overflow,float-cast-overflow,shift-exponent,integer-divide-by-zero",
         "-fsanitize-undefined-trap-on-error",
