@@ -85,6 +85,8 @@ _HAZARDS = frozenset(
     "out_of_bounds unwritten_output mutated_input race divergent_barrier deadlock timeout fault shared_memory "
     "non_deterministic uninitialized".split()
 )
+_NEVER_LAUNCHED = ("launch refused", "the launch is invalid")
+"""How the back ends begin to say that a kernel was not even started."""
 _TELLING_ELEMENTS = 16
 """`none of 1 elements is written` says less than `1 of 1000`: a case this large is reported if it fails alike."""
 _PROBE_ELEMENTS = 20_000
@@ -424,6 +426,8 @@ class _Judge:
         launch = t.launches[number]
         hazard = {"mutated": "mutated_input"}.get(result.hazard, result.hazard)
         hazard = hazard if hazard in _HAZARDS else "fault"
+        if hazard == "fault" and result.where.startswith(_NEVER_LAUNCHED):
+            hazard = "never_launched"
         check = check_of(hazard)
         if hazard == "mutated_input":
             return _Refusal(check, self._mutated(result.where, t))
@@ -432,7 +436,7 @@ class _Judge:
         if hazard == "timeout" and launch.extra_smem_bytes:
             where = f"{result.where} when fewer blocks are resident, as on a smaller device"
             return _Refusal("occupancy", Unsafe("occupancy_dependent", where, t.bound.label))
-        if hazard == "fault" and launch.extra_smem_bytes:
+        if hazard in ("fault", "never_launched") and launch.extra_smem_bytes:
             return _Refusal("occupancy", Unverified(f"does not run with fewer blocks resident: {result.where}"))
         return _Refusal(check, Unsafe(hazard, result.where, t.bound.label))
 

@@ -177,6 +177,7 @@ __global__ void sum(const float* x, float* y, int n) {
     y[0] = LAST;
 }
 """
+BETWEEN_1_AND_2 = "in x[n]: uniform(1, 2), y[n]: uniform(1, 2); out z[n]"
 HALF = "if (i < n) z[i] = __half2float(__float2half(x[i])) + y[i];"
 NO_REFERENCE = "bytes 12*n"
 
@@ -207,7 +208,10 @@ ON_THE_HOST = {
     "exact": (INTEGERS.replace("BODY", "2 * k[i] + (k[i] > 1000)"), "wrong: .*integers must agree exactly"),
     "tensor": (kernel("if (i < n) z[i] = (x[i] + y[i]) * 1.0000015f;", sizes="1000 | 999"), "wrong: .*every element is off the same way"),
     "scaling": (kernel("if (i < n) z[i] = (x[i] + y[i]) * (1 + 2e-5f * (i % 2));"), "wrong: .*more than a sum of this length"),
-    "precision": ("#include <cuda_fp16.h>\n" + kernel(HALF, launch="in x[n]: uniform(1, 2), y[n]: uniform(1, 2); out z[n]"), "unsafe precision_dropped: .*it computes with `__float2half`"),
+    "precision": (
+        "#include <cuda_fp16.h>\n" + kernel(HALF, launch=BETWEEN_1_AND_2),
+        "unsafe precision_dropped: .*it computes with `__float2half`",
+    ),
 }  # fmt: skip
 """Check -> a kernel that it alone refuses, and how."""
 
