@@ -3,15 +3,20 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dice_lsp import process
-from dice_lsp.records import JudgeJob, Sanitized, Verified, from_wire, to_wire
+from dice_lsp.records import Compiled, JudgeJob, Sanitized, Verified, from_wire, to_wire
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker import sanitized_run
-from dice_lsp.worker.sanitizer import TOOLS
+from dice_lsp.worker.__main__ import compile_job
+from dice_lsp.worker.launch import Source
+from dice_lsp.worker.sanitizer import TOOLS, Tool, sanitize
 from tests.gpu.support import HISTOGRAM, KINDS, REDUCTION, TRANSPOSE, Bench, parsed, record, saxpy
 
 COPY = """
@@ -65,6 +70,7 @@ HOSTILE = {
     "unset": (UNSET, "initcheck", "uninitialized", "__float_as_uint(y[i])"),
     "halves": (HALVES, "synccheck", "divergent_barrier", "__syncthreads();"),
 }
+HONEST_FILES = tuple(sorted((Path(__file__).parents[1] / "honest").glob("*.cu")))
 HONEST = {"saxpy": saxpy(), "block_sum": REDUCTION, "transpose": TRANSPOSE, "histogram": HISTOGRAM}
 
 
@@ -115,6 +121,40 @@ def test_an_honest_kernel_has_no_finding(one: Bench, name: str) -> None:
     asked = Asked(one, HONEST[name], name)
     asked.record(name, "; ".join(f.text for f in asked.sanitized.findings) or asked.sanitized.reason or "no finding")
     assert asked.sanitized == Sanitized(TOOLS, (), "")
+
+
+def looked_at(one: Bench, path: Path) -> Callable[[], Sanitized]:
+    """A file's kernel, built and ready to be looked at on any thread."""
+    text = path.read_text()
+    model = parse(text)
+    kernel = model.kernels[-1]
+    spec = launch_spec(text, kernel, model)
+    job = JudgeJob(text, str(path), kernel, spec, flags=("-lineinfo",))
+    compiler = one.worker.compiler
+    order = compile_job(job, text, kernel, one.backend.arch)
+    (build,) = compiler.compile(order).values()
+    assert isinstance(build, Compiled), (path.name, build)
+    program = compiler.program(order)
+    source, tool = Source("", str(path), kernel, spec.template, build), one.worker.sanitizer
+    assert isinstance(tool, Tool)
+
+    def place(file: str, line: int) -> int | None:
+        return compiler.document_line(order, program, build, file, line)
+
+    return lambda: sanitize(job, source, tool, one.backend.device_index, place)
+
+
+def test_no_honest_kernel_of_the_suite_has_a_finding(one: Bench) -> None:
+    started = time.monotonic()
+    ready = {path.stem: looked_at(one, path) for path in HONEST_FILES}
+    with ThreadPoolExecutor(8) as threads:
+        found = dict(zip(ready, threads.map(lambda look: look(), ready.values()), strict=True))
+    bad = {name: said for name, said in found.items() if said.findings}
+    partly = {name: said.reason for name, said in found.items() if said.reason}
+    told = f"{len(bad)} with a finding, {len(partly)} not by every tool: {'; '.join(sorted(set(partly.values())))}"
+    record("sanitizer", f"{len(found)} of tests/honest, 8 at once", told, "", f"{time.monotonic() - started:.0f}")
+    assert not bad, bad
+    assert len(partly) <= len(found) // 10, partly
 
 
 def test_a_cancel_ends_it_and_leaves_nothing_on_the_card(one: Bench) -> None:
