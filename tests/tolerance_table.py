@@ -6,9 +6,9 @@ should be.
 
 A pair is one file with one reference and one `//dice:` line. Its kernels have one list of parameters and are named
 `right...` or `wrong...`; each is judged as if it stood there alone. A kernel named `accepted` is the version before the
-edit: the reference where no other is named, and a yardstick for rounding errors beside one. A line `// expect NAME: words`
-says how the verdict of that kernel begins where that is neither `verified` nor `wrong | unsafe precision_dropped`, and `// not on a GPU: reason` leaves
-a file to the host.
+edit: the reference where no other is named, and a yardstick for rounding errors beside one. A right kernel must be
+`verified`, a wrong one `wrong` or `unsafe precision_dropped`; a line `// expect NAME: words` says otherwise of one kernel,
+and `// not on a GPU: reason` leaves a file to the host.
 """
 
 import argparse

@@ -116,6 +116,12 @@ class Yardstick(Protocol):
     def exactly(self, bound: Bound) -> Expectation | None:
         """The expectation of a case in double precision, None where `expect` has given that or it cannot be had."""
 
+    def scale_free(self, bound: Bound, name: str) -> bool:
+        """Inputs of another size only give outputs of another size, by one factor for all numbers of the buffer.
+
+        What is done to tiny inputs is then what is done to any. Beside a constant they would rightly be lost.
+        """
+
     def undefined(self, bound: Bound) -> str | None:
         """Why the outputs of a case say nothing although the reference gives some; None when they do."""
 
@@ -195,6 +201,14 @@ class TorchYardstick:
                     pass  # a value that it cannot take, e.g. an index: what is known of the sizes has to do
             counted.append(found)
         return _counted(bounds, answers, counted)
+
+    def scale_free(self, bound: Bound, name: str) -> bool:
+        try:
+            inputs, factor = enlarged(bound)
+            values, others = self._outputs(bound, decoded(bound))[name], self._outputs(bound, inputs)[name]
+        except ExpressionFailed:
+            return False
+        return by_one_factor(values, others, factor)
 
     def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
         try:
@@ -315,6 +329,17 @@ class FunctionYardstick:
 
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
         return self._single(bound, "") if self.precise else None
+
+    def scale_free(self, bound: Bound, name: str) -> bool:
+        if not self.precise:
+            return False
+        inputs, factor = enlarged(bound)
+        launches = [self._launch(bound, numbers, 0) for numbers in (decoded(bound), inputs)]
+        (answer,) = run_groups(self.prepared, [launches])
+        if isinstance(answer, (Faulted, NotSupported)):
+            return False
+        values, others = (self._decoded(bound, ran)[name] for ran in answer)
+        return by_one_factor(values, others, factor)
 
     def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
         launches = [self._launch(bound, moved, 0) for moved in edge_inputs(bound, terms, self.seed)]
@@ -555,6 +580,9 @@ class KernelYardstick:
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
         return None
 
+    def scale_free(self, bound: Bound, name: str) -> bool:
+        return False
+
     def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
         moved = [with_inputs(bound, inputs) for inputs in edge_inputs(bound, terms, self.seed)]
         (answer,) = run_groups(self.prepared, [[other.launch(deadline_s=self.deadline_s) for other in moved]])
@@ -726,6 +754,27 @@ def shift(inputs: Mapping[str, Array], step: float, seed: Sequence[int]) -> dict
         steps += np.copysign(0.5, steps)
         moved[name] = values * (1.0 + step * steps)
     return moved
+
+
+def enlarged(bound: Bound) -> tuple[dict[str, Array], float]:
+    """The inputs of a case with all floats multiplied by one power of two, so that the largest is about 1, and that power."""
+    inputs = decoded(bound)
+    floats = [values for values in inputs.values() if values.dtype.kind == "f" and values.size]
+    largest = max((float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) for values in floats), default=0.0)
+    factor = 1.0 if largest == 0.0 else float(2.0 ** -np.floor(np.log2(largest)))
+    return {name: values * factor if values.dtype.kind == "f" else values for name, values in inputs.items()}, factor
+
+
+def by_one_factor(values: Array, others: Array, factor: float) -> bool:
+    """`others` is `values` times a power of `factor`, a quarter of a whole number."""
+    seen = np.isfinite(values) & np.isfinite(others) & (values != 0.0) & (others != 0.0)
+    if factor == 1.0 or not seen.any():
+        return True
+    power = float(np.median(np.log2(np.abs(others[seen] / values[seen])))) / float(np.log2(factor))
+    scaled = values * factor ** (round(4 * power) / 4)
+    with np.errstate(invalid="ignore"):
+        same = (np.abs(scaled - others) <= 1e-6 * np.abs(others)) | ~(np.isfinite(scaled) | np.isfinite(others))
+    return bool(same.all())
 
 
 def edge_step(terms: float) -> float:

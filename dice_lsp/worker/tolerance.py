@@ -29,7 +29,7 @@ itself, and `r` grows with a small power of K.
 
 `slack` is 1, or twice the error (in units of the rule) that the accepted kernel, or the reference itself in single
 precision, makes in this very case, but no more than `MAX_SLACK`: steps that no input shows also round. `tiny` is a
-denormal's step; what falls below the normal range beside numbers of ordinary size may be flushed.
+denormal's step; what falls below the normal range beside numbers of ordinary size may be flushed, unless it is about tiny inputs.
 
 NaN must meet NaN and an infinity its like. Integers, and floats under `exact`, agree exactly. A `tol` of the directive
 replaces `r`, with `atol` the magnitudes too.
@@ -72,6 +72,7 @@ _JUMP = 8.0
 """A float that rounding moves by more than so many times what is allowed has gone another way."""
 _ORDINARY = 2.0**48
 """A number so many times the smallest normal one has nothing to do with denormals."""
+_DENORMAL_STEPS = 4
 _EDGE_STEPS = 2
 """Integers that rounding moves by no more than this are steps of a scale, and the ones between are right as well."""
 
@@ -112,12 +113,13 @@ def relative_tolerance(element: Element, accumulated: float, rounded: bool = Fal
             return 1e-7
 
 
-def magnitudes(expected: Array, spread: Array | None) -> Array:
+def magnitudes(expected: Array, spread: Array | None, alone: bool = False) -> Array:
     """The size of the numbers that each expected number was made from (see the module's docstring).
 
     Args:
         expected: float64, flat.
         spread: absolute change of each number per unit relative change of the inputs, or None where it is unknown.
+        alone: each number counts for itself, whatever the size of its neighbours.
     """
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
     if spread is None:
@@ -126,6 +128,8 @@ def magnitudes(expected: Array, spread: Array | None) -> Array:
         rms = float(np.sqrt(np.mean(np.square(size)))) if size.size else 0.0
         return np.maximum(size, rms)
     size = np.maximum(size, np.where(np.isfinite(spread), spread, 0.0))
+    if alone:
+        return size
     # A random step can happen to leave a number where it was; half of what is usual for the tensor is a safe floor.
     return np.maximum(size, 0.5 * float(np.median(size)) if size.size else 0.0)
 
@@ -140,6 +144,7 @@ def compare(
     tolerance: Tolerance | None = None,
     slack: float = 1.0,
     rounded: bool = False,
+    denormals: bool = False,
 ) -> Difference:
     """Compare one output, flat, with its reference.
 
@@ -151,6 +156,7 @@ def compare(
         tolerance: the directive's own, which replaces the rule.
         slack: factor from the accepted kernel's or the reference's own error, clipped to 1..`MAX_SLACK`.
         rounded: see `relative_tolerance`.
+        denormals: they count too, whatever stands beside them.
     """
     if element.kind is not Kind.FLOAT:
         return _compare_exact(got, expected, element, tolerance)
@@ -166,7 +172,7 @@ def compare(
     if nan.any():
         return _report(nan, values, stored, element, np.inf, "nan")
     finite = np.isfinite(stored)
-    allowed = _allowed(stored, element, spread, accumulated, tolerance, slack, rounded)
+    allowed = _allowed(stored, element, spread, accumulated, tolerance, slack, rounded, denormals)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.where(finite, values - expected, 0.0)
         # The reference is rounded too: what the type cannot say is no error.
@@ -323,12 +329,14 @@ def _same(a: Array, b: Array) -> Array:
 
 def _allowed(
     expected: Array, element: Element, spread: Array | None, accumulated: float, tolerance: Tolerance | None,
-    slack: float, rounded: bool = False,
+    slack: float, rounded: bool = False, denormals: bool = False,
 ) -> Array:  # fmt: skip
     size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
     if tolerance is None:
         scale = relative_tolerance(element, accumulated, rounded) * float(np.clip(slack, 1.0, MAX_SLACK))
-        return magnitudes(expected, spread) * scale + _tiny(element, size)
+        # Where a number is made from one input, no random step leaves it where it was.
+        alone = denormals and accumulated <= 1.0
+        return magnitudes(expected, spread, alone) * scale + _tiny(element, size, denormals)
     if tolerance.ulp is not None:
         lowest = 2.0**-126 if element.bfloat16 else float(np.finfo(element.storage).tiny)
         with np.errstate(divide="ignore"):
@@ -339,7 +347,7 @@ def _allowed(
     return (tolerance.rtol or 0.0) * magnitudes(expected, spread) + _tiny(element, size)
 
 
-def _tiny(element: Element, size: Array) -> float:
+def _tiny(element: Element, size: Array, denormals: bool = False) -> float:
     """What no rule can ask for: a step among the denormals of a type, in units of the largest number of the tensor.
 
     `exp(-x)` overflows or falls below the normal range long before the product that it is a factor of does, so a value
@@ -349,6 +357,8 @@ def _tiny(element: Element, size: Array) -> float:
     if element.storage.itemsize == 2:
         return 2.0**-133 if element.bfloat16 else float(np.finfo(element.storage).smallest_subnormal)
     limits = np.finfo(element.storage)
+    if denormals:
+        return _DENORMAL_STEPS * float(limits.smallest_subnormal)
     largest = float(size.max(initial=0.0))
     ordinary = largest > float(limits.tiny) * _ORDINARY
     return max(float(limits.smallest_subnormal), float(limits.tiny) * (max(1.0, largest) if ordinary else largest))

@@ -1,5 +1,5 @@
 // Every element is 5e-5 too large, which a rule that allows for a sum of 65 536 terms would let pass. There is no sum
-// here, as a change of one input shows. Right: rounding errors of both signs.
+// here, as a change of one input shows. Right: rounding errors of both signs. Wrong: the factor.
 
 void all_off_the_same_way_cpu(const float* x, float* y, int n) {
     for (int i = 0; i < n; ++i) y[i] = sqrtf(x[i] * x[i] + 2.0f);

@@ -15,10 +15,10 @@ void cancelling_terms_cpu(const float* x, float* y, int n, int d) {
 __global__ void right(const float* x, float* y, int n, int d) {
     int r = blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= n) return;
-    float even = 0.0f, odd = 0.0f;
-    for (int c = 0; c < d; c += 2) even += x[r * d + c];
-    for (int c = 1; c < d; c += 2) odd += x[r * d + c];
-    y[r] = even - odd;
+    float sum = 0.0f;
+    for (int c = 0; c + 1 < d; c += 2) sum += x[r * d + c] - x[r * d + c + 1];
+    if (d & 1) sum += x[r * d + d - 1];
+    y[r] = sum;
 }
 
 __global__ void wrong(const float* x, float* y, int n, int d) {

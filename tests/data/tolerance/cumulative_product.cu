@@ -1,5 +1,5 @@
-// Each product adds a rounding to all that follow. Right: one after the other from both ends of a pair. Wrong: sums of
-// logarithms by intrinsics of a wider base, whose absolute error is a relative one of the product: read in half.
+// Each product adds a rounding to all that follow. Right: two factors at a time, which rounds otherwise. Wrong: sums of
+// logarithms kept in half precision, whose absolute error is a relative one of the product.
 #include <cuda_fp16.h>
 
 //dice: n = 60 | 7, d = 300 | 33; in x[n, d]: uniform(0.9, 1.1); out y[n, d]; launch <<<cdiv(n, 32), 32>>>

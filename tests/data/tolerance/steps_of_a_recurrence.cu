@@ -1,6 +1,6 @@
 // Each output depends on one input, but through 400 steps, each with a rounding of its own. Nothing shows that before the
-// reference is run in single precision too: its own error says how far off an honest kernel is. Right: fused steps. Wrong: one step
-// less.
+// reference is run in single precision too: its own error says how far off an honest kernel is. Right: fused steps.
+// Wrong: one step less.
 
 void steps_of_a_recurrence_cpu(const float* x, float* y, int n) {
     for (int i = 0; i < n; ++i) {
