@@ -313,21 +313,36 @@ def _device_macros(groups: Sequence[Mapping[str, frozenset[str]]]) -> frozenset[
 def _directives(text: str) -> tuple[tuple[int, int], ...]:
     """Spans of the preprocessor directives, continued lines included, the line end not."""
     code = mask(text)
+    # A comment counts as a space, so a directive goes on behind one that holds line ends.
+    joined = _LEXICAL.sub(_on_one_line, text) if "/*" in text else code
     spans: list[tuple[int, int]] = []
     for match in re.finditer(r"(?:^|(?<=[\r\n]))[ \t\v\f]*(?:#|%:|\?\?=)", code):
         start = match.start()
         if spans and start < spans[-1][1]:
             continue
-        end = start
+        end = match.end()
         while True:
-            line_end = re.compile(r"\r\n|\r|\n|\Z").search(code, end)
+            line_end = _LINE_END.search(joined, end)
             assert line_end is not None
-            if code[start : line_end.start()].rstrip(" \t").endswith("\\") and line_end.start() < len(code):
+            if joined[start : line_end.start()].rstrip(" \t").endswith("\\") and line_end.start() < len(joined):
                 end = line_end.end()
                 continue
             spans.append((start, line_end.start()))
             break
     return tuple(spans)
+
+
+_LINE_END = re.compile(r"\r\n|\r|\n|\Z")
+
+
+def _on_one_line(token: re.Match[str]) -> str:
+    """A comment as spaces; strings as `mask` shows them."""
+    piece = token.group()
+    if token["comment"] is not None:
+        return " " * len(piece)
+    if token["number"] is not None or len(piece) < 2:
+        return piece
+    return piece[0] + re.sub(r"[^\r\n]", " ", piece[1:-1]) + piece[-1]
 
 
 def _parse(data: bytes) -> tree_sitter.Tree:
@@ -920,7 +935,9 @@ def _read_directives(text: str, code: str) -> tuple[tuple[Include, ...], tuple[t
                 guard_depth = min(guard_depth, max(depth, 0))
             first = False
             continue
-        spliced = re.sub(r"\\[ \t]*(?:\r\n|\r|\n)", "", _uncommented(text[start:end]))
+        # The directive may begin behind the end of a comment, which its own text would not show as one.
+        words = text[start + len(code[start:end]) - len(code[start:end].lstrip()) : end]
+        spliced = _SPLICE.sub("", _uncommented(words))
         if (match := _INCLUDE.match(spliced)) is not None:
             line += len(re.findall(r"\r\n|\r|\n", text[counted:start]))
             counted = start
@@ -929,6 +946,49 @@ def _read_directives(text: str, code: str) -> tuple[tuple[Include, ...], tuple[t
             noise.append((start, end))
         first = False
     return tuple(includes), tuple(noise)
+
+
+_SPLICE = re.compile(r"\\[ \t]*(?:\r\n|\r|\n)")
+
+
+def hides_includes(text: str) -> bool:
+    """Whether a text has other includes for a compiler, which joins continued lines first, than `all_includes` sees.
+
+    A `*` and a `/` on two lines end a comment, an `R` behind a line's end begins no raw string; before C++17 the three
+    characters of a trigraph continue a line too.
+    """
+    read = {text, _SPLICE.sub("", text)}
+    if "??" in text:
+        read.add(_SPLICE.sub("", _TRIGRAPH.sub(lambda found: _TRIGRAPHS[found[1]], text)))
+    includes = [sorted((include.kind, include.name) for include in all_includes(each)) for each in read]
+    return any(each != includes[0] for each in includes)
+
+
+_TRIGRAPHS = {"/": "\\", "=": "#", "'": "^", "(": "[", ")": "]", "!": "|", "<": "{", ">": "}", "-": "~"}
+_TRIGRAPH = re.compile(r"\?\?([/='()!<>\-])")
+_PROBE = re.compile(r"\b__has(?:_(?:include|embed)(?:_next)?|_?)\b")
+_PLAIN_PROBE = re.compile(r"\s*\(\s*(?:<([^<>\"\r\n]+)>|\"([^\"\r\n]+)\")")
+
+
+def probes_of(text: str) -> tuple[tuple[int, str], ...]:
+    """`__has_include` of what a workspace does not hold: (zero-based line, name); one that names no file plainly too."""
+    if "__has" not in text and not (_SPLICE.search(text) and "__has" in _SPLICE.sub("", text)):
+        return ()
+    found = []
+    plain = _SPLICE.sub("", _uncommented(text))
+    code = mask(plain)
+    for match in _PROBE.finditer(plain):
+        if code[match.start()] == " ":
+            continue  # in a string
+        target = _PLAIN_PROBE.match(plain, match.end())
+        name = "" if target is None else (target[1] or target[2]).strip()
+        tested = re.search(r"#[ \t]*(?:if|elif)n?def[ \t]+$|\bdefined[ \t]*\(?[ \t]*$", plain[: match.start()])
+        if tested is None and (not name or name.startswith("/") or ".." in name.split("/")):
+            found.append((len(_LINE_BREAK.findall(plain, 0, match.start())), name))
+    return tuple(found)
+
+
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def _uncommented(text: str) -> str:

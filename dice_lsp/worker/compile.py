@@ -532,7 +532,8 @@ class Compiler:
         """The whole file through nvcc, host code included (it is parsed, never assembled or run)."""
         assert self.nvcc_path is not None
         started = time.monotonic()
-        refused = _Assembler(self, job).refusals_of_whole_text()
+        assembler = _Assembler(self, job)
+        refused = assembler.refusals_of_whole_text()
         if refused:
             return (CompileFailed(f"nvcc {self.nvcc_version or '?'}", refused),) * len(job.kernels)
         compiler = f"nvcc {self.nvcc_version or '?'}"
@@ -556,7 +557,7 @@ class Compiler:
                 "-o", str(output), str(source),
             ]  # fmt: skip
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
-            read = [*map(str, self._toolkit), *_Assembler(self, job).places()]
+            read = [*map(str, self._toolkit), *assembler.places()]
             try:
                 with Confinement(compiler_policy(self.nvcc_path, read, [folder])) as confinement:
                     done = process.run(
@@ -640,11 +641,11 @@ def _with_headers(root: Path) -> tuple[Path, ...]:
 # Flags
 
 _NVRTC_FLAGS = (
-    r"-[DU][A-Za-z_]\w*[^\0]*", r"-std=c\+\+\d\d", r"--use_fast_math", r"-maxrregcount=\d+", r"-lineinfo", r"-G", r"-w",
+    r"-[DU][A-Za-z_]\w*[^\0\r\n]*", r"-std=c\+\+\d\d", r"--use_fast_math", r"-maxrregcount=\d+", r"-lineinfo", r"-G", r"-w",
     r"-(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)", r"--extra-device-vectorization", r"-diag-suppress=[\d,]+",
 )  # fmt: skip
 # They concern the host's half, the linking, or what is decided elsewhere.
-_NOT_FOR_NVRTC = (r"-arch=\w+", r"-I.*", r"--expt-relaxed-constexpr", r"--extended-lambda", r"-rdc=true")
+_NOT_FOR_NVRTC = (r"-arch=\w+", r"-I[^\0\r\n]*", r"--expt-relaxed-constexpr", r"--extended-lambda", r"-rdc=true")
 
 
 def nvrtc_flags(flags: Iterable[str]) -> tuple[list[str], str | None]:
@@ -670,6 +671,8 @@ def _include_dirs(job: CompileJob) -> tuple[Path, ...]:
 
 # Putting the text and its headers together
 
+_BY_LINK = "leaves the workspace by a link, so it is not read; add the folder that it leads to with -I"
+
 
 class _Assembler:
     """Finds, reads and slices the user's headers, and decides about every include."""
@@ -689,6 +692,11 @@ class _Assembler:
         self.resolved: dict[tuple[int, int], str | None] = {}
         """(text, offset of an include) -> path of a user's header, or None for one that is left out."""
 
+    def _inside(self, path: Path) -> bool:
+        """Whether a file lies in the workspace or a folder that was named, links followed."""
+        real = os.path.realpath(path)
+        return any(Path(real).is_relative_to(os.path.realpath(root)) for root in self.roots)
+
     def places(self) -> tuple[str, ...]:
         """Folders that a header may be read from: the workspace and those that were named."""
         return tuple(dict.fromkeys(map(str, self.roots)))
@@ -698,6 +706,7 @@ class _Assembler:
         self.paths, self.texts, self.lines = [job.path], [job.text], [-1]
         at = 0
         while at < len(self.texts):
+            self._look_for_tricks(at)
             for include in slices.includes_of(self.texts[at]):
                 self._take(at, include)
             at += 1
@@ -722,17 +731,30 @@ class _Assembler:
 
     def refusals_of_whole_text(self) -> tuple[CompileMessage, ...]:
         """What is wrong with the includes of the text, host functions included, for a compiler that finds files itself."""
-        self.paths = [self.job.path]
+        self.paths, self.texts = [self.job.path], [self.job.text]
+        self._look_for_tricks(0)
         for include in slices.all_includes(self.job.text):
             if include.kind is IncludeKind.REFUSED:
                 self._refuse(0, include.line, include.reason)
                 continue
             folders = () if include.angled else (self.folder, *self.include_dirs)
             paths = [Path(os.path.normpath(folder / include.name)) for folder in folders] or [Path("/") / include.name]
+            if any(path.is_file() and path.is_relative_to(root) and not self._inside(path)
+                   for path in paths for root in self.roots):  # fmt: skip
+                self._refuse(0, include.line, f"#include of {include.name} {_BY_LINK}")
+                continue
             outside = not any(path.is_relative_to(root) for path in paths for root in self.roots)
             if outside and (not include.angled or include.name.startswith(("/", "..")) or "/../" in include.name):
                 self._refuse(0, include.line, f"#include of {include.name} leaves the workspace, so it is not read")
         return tuple(self.errors)
+
+    def _look_for_tricks(self, at: int) -> None:
+        line = 0 if at == 0 else self.lines[at]
+        if slices.hides_includes(self.texts[at]):
+            self._refuse(at, line, "a line continuation hides an #include; write it on a line of its own")
+        for number, name in slices.probes_of(self.texts[at]):
+            what = f"of {name} asks about files outside of the workspace" if name else "does not name a file plainly"
+            self._refuse(at, number if at == 0 else line, f"__has_include {what}, which is not allowed")
 
     def _take(self, at: int, include: Include) -> None:
         line = include.line if at == 0 else self.lines[at]
@@ -765,6 +787,9 @@ class _Assembler:
                 continue
             if not any(path.is_relative_to(root) for root in self.roots):
                 self._refuse(at, line, f"#include of {include.name} leaves the workspace, so it is not read")
+                return True
+            if not self._inside(path):
+                self._refuse(at, line, f"#include of {include.name} {_BY_LINK}")
                 return True
             if not stat.S_ISREG(status.st_mode):
                 continue
