@@ -49,22 +49,52 @@ FIRST_OWN_ID = 1 << 30
 _EXPECTED = (JsonRpcContentModified, JsonRpcInvalidParams, JsonRpcMethodNotFound, JsonRpcRequestCancelled)
 
 
+class _LineStarts:
+    """Where the lines of a text begin. An edit moves all that follow: by how far is kept once, and not in each of them."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        self._moved_from, self._moved_by = len(self._starts), 0
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, line: int) -> int:
+        return self._starts[line] + (self._moved_by if line >= self._moved_from else 0)
+
+    def replace(self, first: int, last: int, starts: list[int], moved: int) -> None:
+        """Put `starts` in the place of those of the lines `first:last`, and move all that follow by `moved`."""
+        # What an earlier edit has moved is settled as far as this one: typing goes on where it was.
+        here, known = self._moved_from, self._starts
+        if here < last:
+            known[here:last] = [start + self._moved_by for start in known[here:last]]
+        elif here > last:
+            known[last:here] = [start - self._moved_by for start in known[last:here]]
+        known[first:last] = starts
+        self._moved_from, self._moved_by = first + len(starts), self._moved_by + moved
+
+
 class LspTextDocument(TextDocument):
     """A document whose line starts are kept from change to change, so that an edit of a long file stays cheap."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._starts: list[int] | None = None
+        self._starts: _LineStarts | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:
         text, starts = self.source, self._line_starts()
-        return tuple(text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True))
+        return tuple(text[starts[line] : self._line_end(line)] for line in range(len(starts)))
 
-    def _line_starts(self) -> list[int]:
+    def _line_starts(self) -> _LineStarts:
         if self._starts is None:
-            self._starts = [0, *(match.end() for match in _LINE_END.finditer(self.source))]
+            self._starts = _LineStarts(self.source)
         return self._starts
+
+    def _line_end(self, line: int) -> int:
+        """Where the next line begins, or the text ends."""
+        starts = self._line_starts()
+        return starts[line + 1] if line + 1 < len(starts) else len(self.source)
 
     def offset_at(self, position: types.Position) -> int:
         """The code point at a client's position; past the end of a line is its end, past the last line the text's end."""
@@ -72,8 +102,7 @@ class LspTextDocument(TextDocument):
         if position.line >= len(starts):
             return len(text)
         start = starts[position.line]
-        line_end = starts[position.line + 1] if position.line + 1 < len(starts) else len(text)
-        line = text[start:line_end].rstrip("\r\n")
+        line = text[start : self._line_end(position.line)].rstrip("\r\n")
         if line.isascii() or self.position_codec.encoding == types.PositionEncodingKind.Utf32:
             return start + min(position.character, len(line))
         wide = self.position_codec.impl.code_units_for_char
@@ -102,7 +131,7 @@ class LspTextDocument(TextDocument):
             again.pop()
             if again[-1] > until:
                 raise AssertionError("line starts out of order")
-        self._starts = [*starts[:first], *again, *(offset + moved for offset in starts[last:])]
+        starts.replace(first, last, again, moved)
 
 
 class _Workspace(Workspace):

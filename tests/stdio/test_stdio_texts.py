@@ -1,6 +1,7 @@
 """Texts that editors really send: long ones, line ends of every kind, characters of every width, broken files."""
 
 import asyncio
+import random
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
 from tests.stdio.raw import NO_MODEL, PATIENCE_S, ROOT, RawClient
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+in_one_session = pytest.mark.asyncio(loop_scope="module")
 SAXPY = (ROOT / "tests/data/saxpy.cu").read_text()
 BODY = "int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n)\n        z[i] = a * x[i] + y[i];"
 LONG_LINES = 100_000
@@ -30,6 +31,7 @@ async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
         yield editor
 
 
+@in_one_session
 async def test_carriage_returns_emoji_chinese_and_form_feeds(editor: Editor, tmp_path: Path) -> None:
     path = tmp_path / "saxpy.cu"
     shutil.copy(ROOT / "tests/data/saxpy.cu", path)
@@ -50,6 +52,7 @@ async def test_carriage_returns_emoji_chinese_and_form_feeds(editor: Editor, tmp
     assert "\n" not in editor.texts[uri].replace("\r\n", "")
 
 
+@in_one_session
 async def test_kernels_of_one_name_never_show_each_others_verdict(editor: Editor, tmp_path: Path) -> None:
     path = tmp_path / "twins.cu"
     shutil.copy(ROOT / "tests/data/twins.cu", path)
@@ -67,7 +70,7 @@ def test_incremental_changes_keep_the_text_and_its_lines(encoding: Any) -> None:
     def change(start: tuple[int, int], end: tuple[int, int], text: str) -> str:
         given = t.Range(t.Position(*start), t.Position(*end))
         document.apply_change(t.TextDocumentContentChangePartial(range=given, text=text))
-        assert document._line_starts() == LineIndex(document.source)._starts
+        assert list(document._line_starts()) == LineIndex(document.source)._starts
         return document.source
 
     assert change((1, 0), (1, 0), "😋\f二") == "a\r\n😋\f二b\n"
@@ -98,6 +101,20 @@ def long_text() -> str:
     """Mostly host code, as long files are, and every hundredth function a kernel."""
     count = LONG_LINES // HOST.count("\n")
     return "".join((HOST if number % 100 else KERNEL).format(number) for number in range(count)) + "\n" * 500
+
+
+def test_line_starts_are_right_after_edits_anywhere() -> None:
+    chance = random.Random(5)
+    document = LspTextDocument("file:///x.cu", "a\n" * 40, 1, position_codec=PositionCodec("utf-16"))
+    for _ in range(600):
+        lines = len(document.lines)
+        first, last = sorted((chance.randrange(lines + 1), chance.randrange(lines + 1)))
+        last = min(last, first + chance.randrange(4))
+        given = t.Range(t.Position(first, chance.randrange(3)), t.Position(last, chance.randrange(3)))
+        text = chance.choice(["", "x", "\n", "\r", "\r\n", "one\ntwo\r\n\n", "😋"])
+        document.apply_change(t.TextDocumentContentChangePartial(range=given, text=text))
+        assert list(document._line_starts()) == LineIndex(document.source)._starts
+        assert "".join(document.lines) == document.source
 
 
 async def test_a_hundred_thousand_lines_do_not_stop_the_loop(capsys: Any) -> None:

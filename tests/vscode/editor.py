@@ -112,7 +112,7 @@ def _drive(
     installed: Path | None = None,
     cold: bool = False,
     must_pass: bool = True,
-    deadline_s: float = 240.0,
+    deadline_s: float = 480.0,
     **specification: Any,
 ) -> Seen:
     """One session: a server of its own, a browser, and what was asked of them.

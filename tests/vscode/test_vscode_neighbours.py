@@ -8,7 +8,7 @@ import pytest
 from tests.vscode import install
 from tests.vscode.editor import log_of, run_suites, workspace
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BOTH = """\
 #define __global__ __attribute__((global))

@@ -33,6 +33,7 @@ def test_a_body_is_filled_in_a_workspace_that_nobody_prepared(vsix: Path, tmp_pa
         "unprepared",
         open=[str(file)],
         installed=vsix,
+        cold=True,
         # The server is found by itself, as it is for who has it on PATH.
         settings={"dice.server.path": None},
         environment={"PATH": f"{PROGRAM.parent}:/usr/local/bin:/usr/bin:/bin"},

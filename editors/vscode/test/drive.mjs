@@ -54,7 +54,7 @@ function probe(action, argument = null) {
 }
 
 /** Asks until the answer is true; a failure says what was waited for and what was seen last. */
-async function until(what, condition, deadline_s = 120) {
+async function until(what, condition, deadline_s = 180) {
   const end = Date.now() + deadline_s * 1000;
   let last;
   while (Date.now() < end) {
@@ -79,6 +79,8 @@ const browser = await chromium.launch({
 let page;
 try {
   const context = await browser.newContext({ viewport: given.viewport, deviceScaleFactor: given.scale ?? 1 });
+  // Only bounds a failure: the machine may be busy with other tests.
+  context.setDefaultTimeout(180_000);
   page = await context.newPage();
   let ended;
   const exit = new Promise((resolve) => (ended = resolve));
@@ -89,7 +91,7 @@ try {
   page.on("console", (message) => result.console.push(`[${message.type()}] ${message.text()}`.slice(0, 2000)));
   page.on("pageerror", (error) => result.console.push(`[pageerror] ${error}`.slice(0, 2000)));
   await page.goto(address(), { waitUntil: "domcontentloaded" });
-  await page.waitForSelector(".monaco-workbench", { timeout: 120_000 });
+  await page.waitForSelector(".monaco-workbench", { timeout: 180_000 });
   const deadline = new Promise((resolve) => setTimeout(resolve, given.deadline_s * 1000, "deadline"));
   if (given.suites) {
     const code = await Promise.race([exit, deadline]);

@@ -29,18 +29,14 @@ function child(pattern) {
 }
 
 /** Kills what is running and everything that it would have cleaned up is gone too. */
-async function allGone(processes, deadline_s = 30) {
-  await until(
-    "every process of the old server is gone",
-    () => {
-      const left = processes.filter(({ pid }) => alive(pid));
-      if (left.length) {
-        throw new Error(JSON.stringify(left));
-      }
-      return true;
-    },
-    deadline_s,
-  );
+async function allGone(processes) {
+  await until("every process of the old server is gone", () => {
+    const left = processes.filter(({ pid }) => alive(pid));
+    if (left.length) {
+      throw new Error(JSON.stringify(left));
+    }
+    return true;
+  });
 }
 
 async function begin(api, doc, editor) {
@@ -107,17 +103,13 @@ module.exports = {
     const end = await settled(ended);
     saw("end", end);
     await until("nothing runs", () => state(api) !== "filling");
-    await until(
-      "no compiler and no run is left",
-      () => {
-        const left = below(serverProcess().pid).filter(({ command }) => !WORKER.test(command));
-        if (left.length) {
-          throw new Error(JSON.stringify(left));
-        }
-        return true;
-      },
-      30,
-    );
+    await until("no compiler and no run is left", () => {
+      const left = below(serverProcess().pid).filter(({ command }) => !WORKER.test(command));
+      if (left.length) {
+        throw new Error(JSON.stringify(left));
+      }
+      return true;
+    });
     saw(
       "children",
       below(serverProcess().pid).map(({ command }) => command),
@@ -158,7 +150,7 @@ module.exports = {
     process.kill(model.pid, "SIGKILL");
     const end = await settled(ended);
     saw("end", end);
-    await until("the fill is over in the status item", () => state(api) !== "filling", 30);
+    await until("the fill is over in the status item", () => state(api) !== "filling");
     saw("status", api.status());
     if (api.picker()) {
       await leaveList(api);
@@ -178,7 +170,7 @@ module.exports = {
     const judge = await until("the check runs", () => state(api) === "checking" && child(/dice_lsp\.worker/));
     process.kill(judge.pid, "SIGKILL");
     saw("check", await settled(checked));
-    await until("the check is over in the status item", () => state(api) !== "checking", 60);
+    await until("the check is over in the status item", () => state(api) !== "checking");
     saw("status", api.status());
     await doc.save();
     saw("hint", await hintAt(doc, HEAD, /(?<!not )verified/));
@@ -205,7 +197,7 @@ module.exports = {
     saw("end", end);
     assert.equal(end.value?.candidates?.length ?? 0, 0);
     assert.equal(api.picker(), undefined);
-    await until("nothing hangs in the status item", () => state(api) !== "filling", 30);
+    await until("nothing hangs in the status item", () => state(api) !== "filling");
     saw("status", api.status());
     await fillsAgain(api, doc, editor, saw);
   },

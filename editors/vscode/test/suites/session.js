@@ -84,7 +84,7 @@ module.exports = {
     await hintAt(doc, HEAD, /(?<!not )verified/);
     await vscode.commands.executeCommand("undo");
     assert.equal(doc.getText(), original, "one undo takes a candidate back");
-    await hintAt(doc, HEAD, /(?<!not )verified/, 10);
+    await hintAt(doc, HEAD, /(?<!not )verified/);
     await vscode.commands.executeCommand("redo");
     assert.equal(doc.getText(), expected, "redo brings it again");
     await vscode.commands.executeCommand("undo");

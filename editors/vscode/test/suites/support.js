@@ -6,8 +6,8 @@ const vscode = require("vscode");
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Asks until the answer is true; a failure says what was waited for and what was seen last. */
-async function until(what, condition, deadline_s = 90) {
+/** Asks until the answer is true; a failure says what was waited for and what was seen last, and only that has a bound. */
+async function until(what, condition, deadline_s = 180) {
   const end = Date.now() + deadline_s * 1000;
   let last;
   while (Date.now() < end) {
@@ -55,7 +55,7 @@ function workspaceUri(name) {
 async function open(name) {
   const doc = await vscode.workspace.openTextDocument(uriOf(name));
   // VS Code refuses while another editor is being closed or shown, such as a diff of the test before.
-  const editor = await until(`${name} is shown`, () => vscode.window.showTextDocument(doc, { preview: false }), 30);
+  const editor = await until(`${name} is shown`, () => vscode.window.showTextDocument(doc, { preview: false }));
   return { doc, editor };
 }
 
@@ -123,16 +123,12 @@ async function actions(doc, range) {
 
 /** The action "DICE: fill selection" or "DICE: fill body of ..." for a range, as the menu of VS Code has it. */
 async function fillAction(doc, range) {
-  return until(
-    "the fill is offered",
-    async () => {
-      const found = await actions(doc, range);
-      return (
-        found.find((action) => /^DICE: fill/.test(action.title)) ?? Promise.reject(new Error(found.map((a) => a.title)))
-      );
-    },
-    30,
-  );
+  return until("the fill is offered", async () => {
+    const found = await actions(doc, range);
+    return (
+      found.find((action) => /^DICE: fill/.test(action.title)) ?? Promise.reject(new Error(found.map((a) => a.title)))
+    );
+  });
 }
 
 /** Runs a code action's command as the menu does; the promise ends when the fill has ended. */

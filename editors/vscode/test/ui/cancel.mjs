@@ -1,11 +1,9 @@
-// The cancel button of the progress, reached by keyboard, and the list that never comes.
-import { chooseInMenu, openMenu, selectLines, textOf, waitForHint } from "./keys.mjs";
+// The cancel button of the progress, and the list that never comes.
+import { chooseInMenu, openMenu, selectLines, textOf } from "./keys.mjs";
 
-export default async ({ page, probe, until, step }) => {
-  await waitForHint(page, /regs.* verified on host/);
+export async function cancel({ page, probe, until, step, given }) {
   const original = await textOf(probe, "saxpy.cu");
-  await page.locator(".monaco-editor").first().click();
-  await selectLines(page, 11, 13);
+  await selectLines(page, given.first, given.last);
   await openMenu(page, "DICE: fill selection");
   await chooseInMenu(page, until, "DICE: fill selection");
   const toast = page.locator(".notifications-toasts .notification-toast", { hasText: "DICE: filling" });
@@ -18,7 +16,10 @@ export default async ({ page, probe, until, step }) => {
   await until("nothing runs", () =>
     probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp").exports.status().server.state === "idle"),
   );
-  step("status", await probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp").exports.status()));
-  step("unchanged", (await textOf(probe, "saxpy.cu")) === original);
-  step("toasts", await page.locator(".notifications-toasts .notification-toast").allTextContents());
-};
+  step(
+    "status after the cancel",
+    await probe((vscode) => vscode.extensions.getExtension("dice-lsp.dice-lsp").exports.status()),
+  );
+  step("unchanged by the cancel", (await textOf(probe, "saxpy.cu")) === original);
+  step("toasts after the cancel", await page.locator(".notifications-toasts .notification-toast").allTextContents());
+}

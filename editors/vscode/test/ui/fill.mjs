@@ -1,4 +1,5 @@
-// A fill from the first key to the last: menu, progress, list, diff, Escape, and then Enter and undo.
+// A fill that is cancelled, and one from the first key to the last: menu, progress, list, diff, Escape, Enter and undo.
+import { cancel } from "./cancel.mjs";
 import {
   bothSidesAtOneHeight,
   chooseInMenu,
@@ -13,10 +14,12 @@ import {
   waitForHint,
 } from "./keys.mjs";
 
-export default async ({ page, probe, until, step, given }) => {
+export default async (session) => {
+  const { page, probe, until, step, given } = session;
   await page.locator(".monaco-editor").first().click();
   await goToLine(page, given.first);
   await waitForHint(page, /regs.* verified on host/);
+  await cancel(session);
   const original = await textOf(probe, "saxpy.cu");
   await selectLines(page, given.first, given.last);
   await openMenu(page, "DICE: fill selection");

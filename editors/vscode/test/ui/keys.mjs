@@ -62,7 +62,7 @@ export async function rows(page) {
 export async function waitForCandidates(page, until) {
   await page
     .locator(".quick-input-widget .quick-input-title", { hasText: "DICE: candidates" })
-    .waitFor({ timeout: 120_000 });
+    .waitFor({ timeout: 180_000 });
   const input = page.locator(".quick-input-widget input").first();
   await until("the fill has ended", async () => (await input.getAttribute("placeholder"))?.startsWith("Enter applies"));
   return until("there are rows", async () => {
@@ -96,7 +96,7 @@ export async function waitForHint(page, pattern) {
         new RegExp(source).test(line.textContent.replace(/\u00a0/g, " ")),
       ),
     pattern.source,
-    { timeout: 90_000 },
+    { timeout: 180_000 },
   );
 }
 
@@ -115,5 +115,5 @@ export function bothSidesAtOneHeight(page, until, head) {
     }
     return true;
   };
-  return until("both sides of the diff are at one height", equal, 20);
+  return until("both sides of the diff are at one height", equal);
 }
