@@ -44,10 +44,13 @@ LATE = (
     .replace(
         "BODY",
         """__shared__ float first[2];
-    if (t == 0) first[0] = x[0];
-    unsigned steps = i;
-    for (int k = 0; k < 3000; k++) steps = steps * 1664525u + 1013904223u;
-    if (i < n) y[i] = x[i] + first[steps == 77u];""",
+    if (t == 0) {
+        first[0] = x[0];
+        __threadfence_block();
+    }
+    float v = 1.0f + t;
+    for (int k = 0; k < 3000; k++) v = fmaf(v, 0.5f, 0.5f * v);
+    if (i < n) y[i] = x[i] + first[v < 0.0f];""",
     )
 )
 """No barrier stands between the write and the reads, which come so late that they always find the value."""
@@ -66,7 +69,7 @@ HALVES = COPY.replace("NAME", "halves").replace(
 """Two barriers, each reached by half of the block: this card lets them meet, the language does not."""
 HOSTILE = {
     "past_shared": (PAST_SHARED, "memcheck", "out_of_bounds", "if (t < 44) s[t]"),
-    "late": (LATE, "racecheck", "race", "first"),
+    "late": (LATE, "racecheck", "race", "first["),
     "unset": (UNSET, "initcheck", "uninitialized", "__float_as_uint(y[i])"),
     "halves": (HALVES, "synccheck", "divergent_barrier", "__syncthreads();"),
 }
