@@ -89,6 +89,8 @@ class Policy:
     """Files that may be written, folders in which files may also be made and removed. All of them may be read."""
     programs: bool = False
     """Programs that can be read may be run."""
+    own_threads: bool = False
+    """What the process says of its own threads may be written, their names say, when it enters by itself."""
 
 
 class Confinement:
@@ -100,6 +102,9 @@ class Confinement:
     def __init__(self, policy: Policy, level: str = LEVELS[0]) -> None:
         """`level` leaves out what is stricter than it."""
         self._ruleset = _ruleset(policy) if level == "landlock" else None
+        if policy.own_threads and self._ruleset is not None:
+            # Kept open, or the system may forget this folder and make another one that the rule is not about.
+            _allow(self._ruleset, _OWN_THREADS, _WRITE_FILE | (_TRUNCATE if landlock_abi() >= 3 else 0), keep=True)
         self._filter = _filter(policy.programs) if level != "limits" and seccomp_usable() else b""
         # Kept beside the program that points into it.
         self._code = ctypes.create_string_buffer(self._filter, len(self._filter)) if self._filter else None
@@ -192,7 +197,7 @@ def _ruleset(policy: Policy) -> int | None:
     return int(ruleset)
 
 
-def _allow(ruleset: int, path: str, access: int) -> None:
+def _allow(ruleset: int, path: str, access: int, keep: bool = False) -> None:
     assert _libc is not None
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -204,7 +209,8 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         rule = struct.pack("=Qi", access, place)
         _libc.syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
     finally:
-        os.close(place)
+        if not keep:
+            os.close(place)
 
 
 def _filter(programs: bool) -> bytes:
@@ -257,6 +263,7 @@ _SYSTEM = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg", "/dev/nvgpu", "/dev/nvmap", "/dev/nvhost*", "/dev/dri/*")
 """The driver's device files: those of Linux, of WSL and of boards."""
+_OWN_THREADS = "/proc/self/task"
 
 
 def python_places() -> tuple[str, ...]:
@@ -281,10 +288,14 @@ def toolkit_places(environment: Iterable[str] = ("CUDA_HOME", "CUDA_PATH")) -> t
 
 
 def runner_policy(write: Sequence[str] = ()) -> Policy:
-    """For the child that owns a GPU's context: the card's device files may be written, and no file."""
+    """For the child that owns a GPU's context: the card's device files may be written, and no file.
+
+    Beside those the driver (580) writes its threads' names, without which `cuInit` fails, and its cache of compiled
+    PTX, without which it compiles our empty kernel in 16 ms.
+    """
     devices = [path for pattern in _GPU_DEVICES for path in glob.glob(pattern)]
     read = (*_SYSTEM, "/dev", *python_places(), *toolkit_places())
-    return Policy(read, (*_DEVICES, *devices, *write))
+    return Policy(read, (*_DEVICES, *devices, *write), own_threads=True)
 
 
 def compiler_policy(compiler: str, read: Sequence[str], write: Sequence[str] = ()) -> Policy:

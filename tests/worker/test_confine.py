@@ -57,6 +57,9 @@ ATTEMPTS = {
     "read the system": lambda: open("/etc/passwd").close(),
     "write to nowhere": lambda: write("/dev/null"),
     "import": lambda: __import__("wave"),
+    "own name": lambda: write(f"/proc/self/task/{threading.get_native_id()}/comm"),
+    "parent's name": lambda: os.close(os.open(f"/proc/{os.getppid()}/comm", os.O_WRONLY)),
+    "system settings": lambda: os.close(os.open("/proc/sys/kernel/domainname", os.O_WRONLY)),
 }
 
 def all_of_it():
@@ -68,9 +71,10 @@ thread.start()
 thread.join()
 print(json.dumps(answers))
 """
-FREE = {"own sockets", "read the system", "write to nowhere", "import"}
+FREE = {"own name", "own sockets", "read the system", "write to nowhere", "import"}
 FILES = {
     "read a secret", "list a folder", "write a file", "write here", "remove a file", "make a link", "parent's end",
+    "parent's name", "system settings",
 }  # fmt: skip
 
 
