@@ -1,6 +1,6 @@
 """Judges every kernel of `tests/hostile` and `tests/honest` and prints what came out.
 
-`python -m tests.hostile_table [--backend host|auto|pycuda|cuda-core] [--json FILE] [NAME...]` prints a line per file and
+`python -m tests.hostile_table [--backend host|auto|pycuda|cuda-core] [--jobs N] [--json FILE] [NAME...]` prints a line per file and
 the confusion table; exit code 1 when a verdict is not the expected one. On a GPU the kernels go through the worker as a
 user's do, and are timed where the trick only shows then. An honest file must be verified; a hostile one says in the
 comments it begins with what it must be refused with:
@@ -15,21 +15,25 @@ comments it begins with what it must be refused with:
 """
 
 import argparse
+import atexit
 import json
+import os
 import re
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
 from attrs import frozen
 
-from dice_lsp import process
+from dice_lsp import lease, process
 from dice_lsp.records import (
     Build,
     Compiled,
@@ -120,6 +124,7 @@ class Row:
     path: Path
     backend: str
     """`host`, or the library that ran it on a GPU."""
+    device: str
     expectation: Expectation
     verdict: Verdict | None
     build: Build
@@ -199,7 +204,7 @@ def judge(
     compiled = time.monotonic()
     if not isinstance(build, Compiled):
         words = f"{kind_of(type(build))}: {build}"
-        return Row(path, backend.kind, expected, None, build, words, compiled - started, 0.0)
+        return Row(path, backend.kind, backend.name, expected, None, build, words, compiled - started, 0.0)
     source = Source(compiler.program(job).device_text, str(path), kernel, spec.template, build)
     judged = JudgeJob(text, str(path), kernel, spec)
     baseline_source = None
@@ -213,7 +218,53 @@ def judge(
     more: Mapping[str, Any] = {"without": frozenset(without)} if without else {}
     verdict = verify(judged, source, backend, host, baseline_source=baseline_source, **more)
     done = time.monotonic()
-    return Row(path, backend.kind, expected, verdict, build, in_words(verdict), compiled - started, done - compiled)
+    return Row(
+        path,
+        backend.kind,
+        backend.name,
+        expected,
+        verdict,
+        build,
+        in_words(verdict),
+        compiled - started,
+        done - compiled,
+    )
+
+
+def apart(path: Path) -> bool:
+    """Not beside other files on one device: its time counts, or it ends only because it is ended."""
+    said = expectations(path)
+    return said.timed or any("timeout" in words or "deadlock" in words for words in (*said.words, *said.on_gpu))
+
+
+_own: "ExitStack | None" = None
+_judge_on: "Judge | None" = None
+
+
+def _begin(backend: str) -> None:
+    """A process of `judged` opens its own judge, and its own leases: they keep timings apart, and here none is taken."""
+    global _own, _judge_on
+    _own = ExitStack()
+    os.environ[lease.VARIABLE] = _own.enter_context(tempfile.TemporaryDirectory())
+    _judge_on = _own.enter_context(opened(backend))
+    atexit.register(_own.close)
+
+
+def _judged_there(path: Path) -> Row:
+    assert _judge_on is not None
+    return _judge_on(path)
+
+
+def judged(paths: Sequence[Path], backend: str, jobs: int = 1) -> Iterator[Row]:
+    """The rows of the files, as they come: `jobs` processes at once, then alone those that must stand `apart`."""
+    beside = [path for path in paths if jobs > 1 and not apart(path)]
+    if beside:
+        with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (backend,)) as pool:
+            yield from pool.map(_judged_there, beside)
+    alone = [path for path in paths if path not in set(beside)]
+    if alone:
+        with opened(backend) as judge_on:
+            yield from map(judge_on, alone)
 
 
 class HostJudge:
@@ -254,7 +305,7 @@ class WorkerJudge:
         took_s = time.monotonic() - started
         timing = judged.timing if expected.timed else None
         words = in_words(judged.verdict, timing)
-        return Row(path, self.backend, expected, judged.verdict, judged.build, words, 0.0, took_s)
+        return Row(path, self.backend, self.device, expected, judged.verdict, judged.build, words, 0.0, took_s)
 
     def close(self) -> None:
         if not self._lent:
@@ -335,6 +386,7 @@ def as_json(row: Row) -> dict[str, object]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", default="host", choices=("host", "auto", "pycuda", "cuda-core"))
+    parser.add_argument("--jobs", type=int, default=1, help="files judged at once, each in a process of its own")
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     parser.add_argument("names", nargs="*", metavar="NAME", help="files whose folder/name holds one of these; else all")
     options = parser.parse_args(arguments)
@@ -344,16 +396,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.names or any(name in f"{p.parent.name}/{p.stem}" for name in options.names)
     ]
     rows = []
-    with opened(options.backend) as judge_on:
-        print(f"on {judge_on.device}, {judge_on.backend}")
-        for path in chosen:
-            row = judge_on(path)
-            rows.append(row)
-            mark, seconds = "ok " if row.fine else "BAD", row.compile_s + row.verify_s
-            print(f"{mark} {path.parent.name:7} {path.stem:40} {seconds:6.2f} s  {row.words}", flush=True)
-            if options.json is not None:
-                # Written as it grows: what was judged stays even if the run is ended.
-                options.json.write_text(json.dumps([as_json(r) for r in rows], indent=1))
+    for row in judged(chosen, options.backend, options.jobs):
+        if not rows:
+            print(f"on {row.device}, {row.backend}")
+        rows.append(row)
+        mark, seconds = "ok " if row.fine else "BAD", row.compile_s + row.verify_s
+        print(f"{mark} {row.path.parent.name:7} {row.path.stem:40} {seconds:6.2f} s  {row.words}", flush=True)
+        if options.json is not None:
+            # Written as it grows: what was judged stays even if the run is ended.
+            options.json.write_text(json.dumps([as_json(r) for r in rows], indent=1))
     print(f"\n{as_text(confusion(rows))}\n\n{columns(totals(rows))}\n")
     bad = [row for row in rows if not row.fine]
     print(f"{len(kinds(chosen))} kinds of trick; {len(bad)} of {len(rows)} verdicts are not the expected ones")

@@ -1,4 +1,5 @@
 // expect: unsafe race | wrong
+// on a GPU: unsafe non_deterministic | wrong
 // kind: missing barrier
 // The second barrier of a scan step is missing: a neighbour may already have moved on.
 

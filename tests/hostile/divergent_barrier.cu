@@ -1,4 +1,5 @@
 // expect: unsafe divergent_barrier
+// on a GPU: unsafe timeout | unsafe divergent_barrier | verified
 // kind: divergent barrier
 // Half of the block waits at one barrier, the rest at another.
 

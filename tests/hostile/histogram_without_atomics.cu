@@ -1,4 +1,5 @@
 // expect: unsafe race
+// on a GPU: unsafe non_deterministic | wrong
 // kind: lost update
 // Two threads that count the same value lose one: right when threads run one after another.
 

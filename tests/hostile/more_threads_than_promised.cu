@@ -1,5 +1,6 @@
 // expect: unsafe never_launched | unverified | unsafe fault
 // kind: never launched
+// check: launched
 // The kernel is compiled for at most 64 threads a block and launched with 256: the driver refuses and nothing runs.
 
 void add_cpu(const float* x, const float* y, float* z, int n) {

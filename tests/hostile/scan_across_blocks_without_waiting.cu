@@ -1,4 +1,5 @@
 // expect: unsafe race | wrong | unsafe uninitialized
+// on a GPU: unsafe non_deterministic | wrong
 // kind: block trusts another block
 // Each block adds the total of the one before it, which may not have been written yet.
 

@@ -119,7 +119,7 @@ def test_every_file_says_what_the_trick_is() -> None:
 
 def row(folder: str, verdict: Verified | Wrong | Unsafe | Cheating | Unverified, words: str) -> Row:
     path = next(p for p in (*HOSTILE, *HONEST) if p.parent.name == folder)
-    return Row(path, "host", expectations(path), verdict, NotCompiled(""), words, 1.0, 2.0)
+    return Row(path, "host", "host", expectations(path), verdict, NotCompiled(""), words, 1.0, 2.0)
 
 
 def test_the_table_counts_a_wrong_verdict_as_one() -> None:
