@@ -80,7 +80,7 @@ def test_a_hostile_kernel_is_refused_with_its_own_reason(path: Path, verdict_on:
 def test_an_honest_kernel_passes(path: Path, verdict_on: Ahead) -> None:
     row = verdict_on(path)
     assert isinstance(row.verdict, Verified), row.words
-    assert row.verdict.cases >= 5 and row.verdict.max_error <= 0.5
+    assert row.verdict.cases >= 5 and row.verdict.max_error <= 0.8
     assert set(row.verdict.checks) <= set(CHECKS)
     assert {"bounds", "unwritten", "inputs", "block_order", "cases", "state"} <= set(row.verdict.checks)
 
