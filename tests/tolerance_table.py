@@ -1,8 +1,8 @@
 """Judges every pair of `tests/data/tolerance`: the tolerance rule must accept each right kernel and refuse each wrong one.
 
-`python -m tests.tolerance_table [--backend host|auto|pycuda|cuda-core] [--json FILE] [NAME...]` prints a line per kernel:
-the verdict, and the largest error in units of the tolerance or by how much it is off. Exit code 1 unless all are as they
-should be.
+`python -m tests.tolerance_table [--backend host|auto|pycuda|cuda-core] [--part 2/8] [--json FILE] [NAME...]` prints a
+line per kernel: the verdict, and the largest error in units of the tolerance or by how much it is off. Exit code 1 unless
+all are as they should be. `--part 2/8` judges every eighth pair, beginning with the third, for several processes at once.
 
 A pair is one file with one reference and one `//dice:` line. Its kernels have one list of parameters and are named
 `right...` or `wrong...`; each is judged as if it stood there alone. A kernel named `accepted` is the version before the
@@ -158,9 +158,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tolerance_table", description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="parts of the names of the pairs to judge, all by default")
     parser.add_argument("--backend", default="host")
+    parser.add_argument("--part", default="0/1", help="`2/8`: every eighth pair, beginning with the third")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    chosen = [p for p in PAIRS if not options.names or any(name in p.stem for name in options.names)]
+    part, parts = (int(number) for number in options.part.split("/"))
+    chosen = [p for p in PAIRS[part::parts] if not options.names or any(name in p.stem for name in options.names)]
     rows: list[Row] = []
     with open_judge(options.backend) as judge:
         for member in (m for path in chosen for m in members(path)):

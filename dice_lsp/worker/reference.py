@@ -65,6 +65,11 @@ _SMOOTH = (
 )
 """Functions of C that pass a NaN on."""
 
+_CONVERTS = re.compile(
+    r"\(\s*(?:signed|unsigned|char|short|int|long|u?int\d+_t|size_t)(?:\s+\w+)*\s*\)|static_cast|\bl?l?r(?:ound|int)f?\s*\("
+)
+"""What turns a float into an integer in C."""
+
 
 @frozen
 class BadReference:
@@ -352,6 +357,9 @@ class FunctionYardstick:
         return None
 
     def undefined(self, bound: Bound) -> str | None:
+        integers = any(buffer.element.kind is not Kind.FLOAT for buffer in bound.buffers.values())
+        if not integers and _CONVERTS.search(self.body) is None:
+            return None
         strict = self.again(self.precise, "defined")
         if isinstance(strict, BadReference):
             return None

@@ -9,6 +9,8 @@ void sum_in_three_orders_cpu(const float* x, float* y, int n) {
     y[0] = sum;
 }
 
+__device__ float through_half(float value) { return __half2float(__float2half(value)); }
+
 //dice: n = 1000000 | 100000 | 10000 | 1000; in x[n]; out y[1]; launch <<<1, 256>>>; ref sum_in_three_orders_cpu
 __global__ void right_serial(const float* x, float* y, int n) {
     if (threadIdx.x > 0) return;
@@ -50,14 +52,14 @@ __global__ void right_pairwise(const float* x, float* y, int n) {
 }
 
 __global__ void wrong(const float* x, float* y, int n) {
-    __shared__ __half part[256];
+    __shared__ float part[256];
     float sum = 0.0f;
     for (int i = threadIdx.x; i < n; i += 256) sum += x[i];
-    part[threadIdx.x] = __float2half(sum);
+    part[threadIdx.x] = through_half(sum);
     __syncthreads();
     for (int s = 128; s > 0; s >>= 1) {
-        if (threadIdx.x < s) part[threadIdx.x] = __hadd(part[threadIdx.x], part[threadIdx.x + s]);
+        if (threadIdx.x < s) part[threadIdx.x] = through_half(part[threadIdx.x] + part[threadIdx.x + s]);
         __syncthreads();
     }
-    if (threadIdx.x == 0) y[0] = __half2float(part[0]);
+    if (threadIdx.x == 0) y[0] = part[0];
 }
