@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
@@ -352,7 +353,7 @@ def test_an_endless_kernel_ends_at_its_deadline_and_keeps_earlier_results(backen
     never = launch(1, 1, dict(x=floats(4), y=np.zeros(4, "f"), n=np.int32(4)), ["y"], deadline_s=0.3)
     started = time.monotonic()
     results = prepared.run([ends, never, ends])
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 120
     assert len(results) == 2 and isinstance(results[0], Ran)
     assert isinstance(results[1], Faulted) and results[1].hazard == "timeout"
     assert results[1].where.startswith("no end within 0.3 s, line 24, block (0,0,0)")
@@ -597,6 +598,90 @@ def test_what_cannot_be_emulated_is_refused_with_its_reason(backend: HostBackend
     assert backend.prepare(source(calls, "k")) == NotSupported(f"{reason} not supported on the host")
     beside = helper + "__global__ void k(float* x, int n) { x[threadIdx.x] = n; }\n"
     assert isinstance(backend.prepare(source(beside, "k")), HostKernel)
+
+
+@pytest.mark.parametrize(
+    "condition, refused",
+    [
+        ("#ifdef __EDG__", "__EDG__"), ("#if !defined(__x86_64__)", "__x86_64__"), ("#ifndef RAND_MAX", "RAND_MAX"),
+        ("#if __has_include(<stdio.h>)", "__has_include"), ("#if FLT_EVAL_METHOD == 0", "FLT_EVAL_METHOD"),
+        ("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 // not __EDG__", ""), ("#ifndef USE_SLOW_PATH", ""),
+        ("#if __CUDACC_VER_MAJOR__ >= 12", ""), ("#ifndef M_PI\n#define M_PI 3.14159\n#endif\n#if 1", ""),
+        ("#ifdef _WIN32\n#endif\n#if 1", ""),
+    ],
+)  # fmt: skip
+def test_a_text_may_not_ask_whether_it_is_emulated(backend: HostBackend, condition: str, refused: str) -> None:
+    text = f"""
+{condition}
+#define RIGHT 1
+#else
+#define RIGHT 0
+#endif
+__global__ void k(const float* x, float* y) {{ y[threadIdx.x] = RIGHT * x[threadIdx.x]; }}
+"""
+    answer = backend.prepare(source(text, compiled=attrs.evolve(COMPILED, compiler="nvrtc 13.1")))
+    if refused:
+        assert answer == NotSupported(f"code that asks whether {refused} is defined is not supported on the host")
+    else:
+        assert isinstance(answer, HostKernel), answer
+        (result,) = answer.run([launch(1, 32, dict(x=floats(32), y=poisoned(32)), ["y"])])
+        assert isinstance(result, Ran) and result.outputs["y"].tolist() == floats(32).tolist()
+
+
+HEAP = """
+__global__ void k(const float* x, float* y, int n, int mode) {
+    int i = threadIdx.x;
+    float* p = mode < 5 ? new float[n] : static_cast<float*>(malloc(n * sizeof(float)));
+    for (int j = 0; j < n; ++j) p[j] = x[j];
+    y[i] = p[i];
+    if (mode == 1 || mode == 6) p[n + i] = x[i], y[i] = p[n + i];
+    if (mode == 2) y[i] = p[n];
+    if (mode == 3 || mode == 7) { p[-1 - i] = x[i]; __syncthreads(); y[i] = p[-1 - i]; }
+    if (mode == 8) { free(p); y[i] = p[i]; return; }
+    if (mode == 4) delete[] p;
+    if (mode == 4 || mode == 9) return;
+    if (mode < 5) delete[] p; else free(p);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "mode, hazard, where",
+    [
+        (0, "", ""), (5, "", ""), (1, "out_of_bounds", "byte 128 of 128 bytes from malloc or new, line 7"),
+        (2, "out_of_bounds", "byte 128 of 128 bytes from malloc or new, line 8"),
+        (3, "out_of_bounds", r"byte -\d+ of 128 bytes from malloc or new"), (4, "", ""),
+        (6, "out_of_bounds", "byte 128 of 128 bytes from malloc or new, line 7"),
+        (7, "out_of_bounds", r"byte -\d+ of 128 bytes from malloc or new"),
+        (8, "fault", "memory is used after it was freed, line 10"), (9, "", ""),
+    ],
+)  # fmt: skip
+def test_memory_that_a_kernel_takes_is_guarded(backend: HostBackend, mode: int, hazard: str, where: str) -> None:
+    values = dict(x=floats(32), y=poisoned(32), n=np.int32(32), mode=np.int32(mode))
+    result = run(backend, HEAP, launch(1, 32, values, ["y"]))
+    if hazard:
+        assert isinstance(result, Faulted) and result.hazard == hazard and re.match(where, result.where), result
+    else:
+        assert isinstance(result, Ran) and result.outputs["y"].tolist() == floats(32).tolist(), result
+
+
+def test_memory_that_is_freed_twice_is_a_fault(backend: HostBackend) -> None:
+    text = "__global__ void k(float* y) { int* p = new int[4]; p[1] = 3; delete[] p; delete[] p; y[0] = 1; }"
+    result = run(backend, text, launch(1, 1, dict(y=poisoned(1)), ["y"]))
+    assert isinstance(result, Faulted) and result.where.startswith("memory is freed twice"), result
+
+
+def test_no_more_memory_than_a_gpu_gives(backend: HostBackend) -> None:
+    text = """
+__global__ void k(float* y, int n) {
+    y[0] = malloc(9 * n) == nullptr;
+    void* p = malloc(7 * n);
+    y[1] = p != nullptr;
+    free(p);
+}
+"""
+    result = run(backend, text, launch(1, 1, dict(y=poisoned(2), n=np.int32(1 << 20)), ["y"]))
+    assert isinstance(result, Ran) and result.outputs["y"].tolist() == [1.0, 1.0], result
 
 
 def test_what_the_host_compiler_does_not_know_is_refused(backend: HostBackend) -> None:
