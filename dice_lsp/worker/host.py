@@ -50,7 +50,7 @@ _FLAGS = (
     "-O1", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fsigned-char",
     "-fno-semantic-interposition", "-fstack-clash-protection", "-fvisibility=hidden", "-fno-threadsafe-statics",
 )  # fmt: skip
-_GCC_ONLY = ("-fno-gnu-unique",)
+_GCC_ONLY = ("-fno-gnu-unique", "-fno-allocation-dce")
 _PATTERN = "-ftrivial-auto-var-init=pattern"
 """What a local variable holds before it is set: on a fresh stack that would be zero, which hides that it never was."""
 _GCC_WATCH = ("--param=tsan-distinguish-volatile=1", "--param=tsan-instrument-func-entry-exit=0")
@@ -454,7 +454,7 @@ class HostKernel:
 
     def _layout(self, launches: Sequence[Launch]) -> tuple[bytes, list[list[int]], int]:
         count = sum(len(launch.arguments) for launch in launches)
-        head = [_HEADER.pack(_JOB_MAGIC, len(launches), len(self._variables), 0)]
+        head = [_HEADER.pack(_JOB_MAGIC, len(launches), len(self._variables), self._source.function is not None)]
         head += [_VARIABLE.pack(variable.address, variable.size_bytes) for variable in self._variables]
         at = sum(map(len, head)) + _LAUNCH.size * len(launches) + _ARGUMENT.size * count
         tail: list[bytes] = []

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from attrs import evolve, field, frozen
 
+from dice_lsp.records import Compiled
 from dice_lsp.source.slice import slice_together
 from dice_lsp.source.tokens import Kind, lex
 from dice_lsp.worker.launch import Source
@@ -87,9 +88,22 @@ _UNSUPPORTED = (
     (r"\bstatic\s+(?!const\b|constexpr\b|__shared__\b)[\w\s:<>,*&]*[\w>]\s*[=;{\[]", "static variables in device functions are"),
     (r"\blong\s+double\b", "`long double`, which has another size on a GPU, is"),
     (r"\b(?:__GNUC__|__GNUG__|__clang__|__VERSION__|__OPTIMIZE__|__GLIBC\w*|__ELF__|__PIC__|__SANITIZE\w*|__builtin_return_address|"
-     r"__builtin_ia32\w*|__builtin_alloca\w*|__attribute__|syscall)\b", "code that looks at the host's compiler is"),
+     r"__builtin_ia32\w*|__builtin_alloca\w*|__attribute__|syscall|__FILE__|__PRETTY_FUNCTION__|__func__|__FUNCTION__|__COUNTER__|"
+     r"__DATE__|__TIME__|__TIMESTAMP__|__STDC_HOSTED__|__STDCPP_\w+)\b", "code that looks at the host's compiler is"),
 )  # fmt: skip
 _UNSUPPORTED_PATTERNS = tuple((re.compile(pattern), words) for pattern, words in _UNSUPPORTED)
+_CONDITION = re.compile(r"\s*#\s*(?P<word>ifdef|ifndef|if|elif|elifdef|elifndef)\b(?P<rest>[\s\S]*)")
+_DEFINES = re.compile(r"\s*#\s*(?:define|undef)\s+([A-Za-z_]\w*)")
+_SHARED_MACROS = frozenset(
+    "__CUDA_ARCH__ __CUDACC__ __CUDACC_RTC__ __NVCC__ __cplusplus __LP64__ NDEBUG __CUDACC_VER_MAJOR__ __CUDACC_VER_MINOR__ "
+    "CUDART_VERSION __CUDA_NO_HALF_OPERATORS__ __CUDA_NO_HALF_CONVERSIONS__ __CUDA_NO_HALF2_OPERATORS__".split()
+)
+"""Reserved names that a text may ask about: the device's compiler and the host's answer alike."""
+_OF_THE_LIBRARY = re.compile(
+    r"(?:U?(?:CHAR|SHRT|INT|LONG|LLONG|INT\d+|INTMAX|INTPTR|SIZE|PTRDIFF)|SCHAR|SSIZE|FLT|DBL|LDBL|CHAR)_\w+|M_\w+|FP_\w+|NULL|EOF|"
+    r"INFINITY|NAN|HUGE_VAL\w*|RAND_MAX|EXIT_\w+|BUFSIZ|SEEK_\w+|CLOCK\w*|\w+_ENDIAN|PATH_MAX|MATH_\w+|linux|unix|i386|assert"
+)
+"""Macros of the C library's headers, which the host has and device code without includes has not."""
 _OWN_NAMES = re.compile(r"\bdice_emu\w*|\bDICE_EMU\w*")
 _UNSUPPORTED_HEADERS = re.compile(
     r"^(?:cub/|thrust/|cute/|cutlass/|cuda/|mma\.h|cuda_fp8|cuda_fp6|cuda_fp4|cuda_pipeline|cooperative_groups/memcpy_async|"
@@ -148,6 +162,9 @@ def prepare_text(source: Source) -> HostText:
         for pattern, words in _UNSUPPORTED_PATTERNS:
             if pattern.search(reached_text):
                 raise Unsupported(f"{words} not supported on the host")
+        emptied = frozenset(f.open for i, f in enumerate(masked.functions) if i not in reached)
+        others = [(_mask(text), frozenset[int]()) for text in texts[1:]]
+        _refuse_questions([(masked, emptied), *others], _values(source.flags, "-D", "--define-macro"))
     if source.fp64:
         hindrance = _DOUBLE_HINDRANCES.search(reached_text)
         if hindrance:
@@ -171,6 +188,45 @@ def prepare_text(source: Source) -> HostText:
     )  # fmt: skip
 
 
+def _refuse_questions(texts: Sequence[tuple[_Masked, frozenset[int]]], flags: Iterator[str]) -> None:
+    """Raises `Unsupported` when a condition asks about a macro that the device and the host may answer differently.
+
+    Code could tell by it that it is emulated, and be right there alone. What the text defines itself is its own matter:
+    `#ifndef M_PI` before `#define M_PI` is how a constant is made sure of. Beside each text stands where its functions
+    begin that the kernel does not reach.
+    """
+    own = {flag.partition("=")[0].partition("(")[0] for flag in flags}
+    for text, _ in texts:
+        own |= {match[1] for start, end in text.directives if (match := _DEFINES.match(text.text[start:end]))}
+    for text, emptied in texts:
+        for condition in _conditions_that_matter(text, emptied):
+            for name in _NAME.findall(condition):
+                if name in own or name in _SHARED_MACROS:
+                    continue
+                if name.startswith("__") or re.match("_[A-Z]", name) or _OF_THE_LIBRARY.fullmatch(name):
+                    raise Unsupported(f"code that asks whether {name} is defined is not supported on the host")
+
+
+def _conditions_that_matter(text: _Masked, emptied: frozenset[int]) -> Iterator[str]:
+    """The conditions of `#if` and its kin around code or definitions of a text, without comments."""
+    open_groups: list[tuple[int, list[str]]] = []
+    for start, end in text.directives:
+        if (around := text.inside(start)) is not None and around.open in emptied:
+            continue
+        directive = text.text[start:end]
+        condition = _CONDITION.match(directive)
+        rest = re.sub(r"//[^\n]*|/\*[\s\S]*?\*/", " ", condition["rest"]) if condition else ""
+        if condition and condition["word"].startswith("if"):
+            open_groups.append((end, [rest]))
+        elif condition and open_groups:
+            open_groups[-1][1].append(rest)
+        elif open_groups and re.match(r"\s*#\s*endif\b", directive):
+            begun, conditions = open_groups.pop()
+            inside = [text.text[s:e] for s, e in text.directives if begun <= s < start]
+            if text.code[begun:start].strip() or any(map(_DEFINES.match, inside)):
+                yield from conditions
+
+
 def _prologue(source: Source, standard: list[str], narrow: bool) -> str:
     lines = []
     if source.function is not None:
@@ -183,7 +239,10 @@ def _prologue(source: Source, standard: list[str], narrow: bool) -> str:
         lines += [
             f"#define __CUDA_ARCH__ {int(arch.group()) * 10 if arch else 900}",
             "#define __CUDACC_RTC__ 1",
+            *_versions(source.compiled),
             "#define printf dice_emu_printf",
+            "#define malloc(size) dice_emu_malloc(size)",
+            "#define free(address) dice_emu_free(address)",
         ]
     if narrow or source.fp64:
         # What the user's text includes must not be read with `float` as another word for `double`.
@@ -198,6 +257,19 @@ def _prologue(source: Source, standard: list[str], narrow: bool) -> str:
         if re.fullmatch(r"[A-Za-z_]\w*(?:\([\w, ]*\))?", name) and "\n" not in value:
             lines.append(f"#define {name} {value if '=' in word else '1'}")
     return "\n".join(lines) + "\n"
+
+
+def _versions(compiled: Compiled | None) -> list[str]:
+    """The device compiler's version, for texts that ask for it."""
+    version = re.search(r"(\d+)\.(\d+)", compiled.compiler if compiled else "")
+    if version is None:
+        return []
+    major, minor = int(version[1]), int(version[2])
+    return [
+        f"#define __CUDACC_VER_MAJOR__ {major}",
+        f"#define __CUDACC_VER_MINOR__ {minor}",
+        f"#define CUDART_VERSION {1000 * major + 10 * minor}",
+    ]
 
 
 def _values(flags: Sequence[str], short: str, long: str) -> Iterator[str]:

@@ -72,6 +72,8 @@ void dice_emu_yield(void);
 void dice_emu_fence(int whole_grid);
 void dice_emu_atomic(int on);  // the volatile accesses until `off` are one atomic operation
 unsigned long long dice_emu_clock(void);
+void* dice_emu_malloc(unsigned long size);
+void dice_emu_free(void* address);
 }
 
 #endif

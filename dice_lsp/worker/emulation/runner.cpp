@@ -20,6 +20,7 @@
 #include <cstring>
 #include <ctime>
 #include <initializer_list>
+#include <new>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -43,7 +44,7 @@
 namespace {
 
 struct JobHeader {
-    uint32_t magic, launches, variables, unused;
+    uint32_t magic, launches, variables, function;  // `function`: a function of the host instead of a kernel
 };
 
 // A device variable: where it lies from the shared object's start, and its size.
@@ -643,6 +644,98 @@ const char* spoiled(const Buffer& b) {
     return nullptr;
 }
 
+// What a kernel takes by malloc or new: the first allocations lie before an inaccessible page, all have canaries around
+// them, and what was freed stays inaccessible for a while. As on a GPU by default there are 8 MB.
+
+struct Allocation {
+    char *base = nullptr, *data = nullptr;
+    size_t total = 0, size = 0;
+    bool guarded = false, freed = false;
+};
+constexpr size_t heap_bytes = 8 << 20, heap_margin = 64;
+constexpr int max_allocations = 1 << 16, max_guarded = 4096;
+Allocation* heap = nullptr;
+int heap_count = 0, heap_guarded = 0;
+size_t heap_used = 0;
+bool own_heap = false;  // for kernels; a function of the host has the C library's
+
+// Where memory around an allocation was written, in bytes from its start; 0 when nowhere, since no such byte is outside.
+long heap_spoiled(const Allocation& a) {
+    const char *low = a.guarded ? a.base : a.data - heap_margin, *high = a.guarded ? a.base + a.total - page : a.data + a.size + heap_margin;
+    for (const char* c = a.data; c-- > low;)
+        if (static_cast<unsigned char>(*c) != canary) return static_cast<long>(c - a.data);
+    for (const char* c = a.data + a.size; c < high; ++c)
+        if (static_cast<unsigned char>(*c) != canary) return static_cast<long>(c - a.data);
+    return 0;
+}
+
+[[noreturn]] void heap_overrun(const Allocation& a, long byte) {
+    stop("out_of_bounds", 0, "byte %ld of %zu bytes from malloc or new", byte, a.size);
+}
+
+void* heap_take(size_t size, size_t align) {
+    if (size == 0) size = 1;
+    if (align < 16) align = 16;
+    if (heap_count == max_allocations || heap_used + size > heap_bytes) return nullptr;
+    Allocation a;
+    a.size = size;
+    a.guarded = heap_guarded < max_guarded && align <= page;
+    if (a.guarded) {
+        size_t pages = round_up(size, page);
+        a.total = pages + page;
+        a.base = static_cast<char*>(mmap(nullptr, a.total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        if (a.base == MAP_FAILED || mprotect(a.base, pages, PROT_READ | PROT_WRITE) != 0) return nullptr;
+        a.data = a.base + (pages - size) / align * align;
+        memset(a.base, canary, pages);
+        ++heap_guarded;
+    } else {
+        size_t before = round_up(heap_margin, align);
+        a.total = before + size + heap_margin + align;
+        a.base = static_cast<char*>(malloc(a.total));
+        if (!a.base) return nullptr;
+        a.data = reinterpret_cast<char*>(round_up(reinterpret_cast<uintptr_t>(a.base) + before, align));
+        memset(a.data - heap_margin, canary, size + 2 * heap_margin);
+    }
+    memset(a.data, poison, size);
+    heap_used += size;
+    heap[heap_count++] = a;
+    return a.data;
+}
+
+void heap_give(void* address) {
+    if (!address) return;
+    for (int i = heap_count; i-- > 0;) {
+        Allocation& a = heap[i];
+        if (a.data != address) continue;
+        if (a.freed) stop("fault", 0, "memory is freed twice");
+        if (long byte = heap_spoiled(a)) heap_overrun(a, byte);
+        heap_used -= a.size;
+        if (a.guarded) {
+            mprotect(a.base, a.total, PROT_NONE);
+            a.freed = true;
+            return;
+        }
+        free(a.base);
+        a = heap[--heap_count];
+        return;
+    }
+    stop("fault", 0, "what is freed does not come from malloc or new");
+}
+
+// At the end of a launch: what a kernel still holds is looked at, and everything is given back.
+void heap_end() {
+    for (int i = 0; i < heap_count; ++i) {
+        Allocation& a = heap[i];
+        if (long byte = a.freed ? 0 : heap_spoiled(a)) heap_overrun(a, byte);
+        if (a.guarded)
+            munmap(a.base, a.total);
+        else
+            free(a.base);
+    }
+    heap_count = heap_guarded = 0;
+    heap_used = 0;
+}
+
 // The compiler calls the functions below (-fsanitize=thread) before every access to memory. Running one thread after the
 // other hides a lost update, so each word remembers who wrote it, and when: two threads that nothing orders must not both
 // write it with different values, nor may one read what the other writes. A write of the value that is there already harms
@@ -906,6 +999,15 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         say("stop\tshared_memory\tbyte %ld of %zu bytes of dynamic shared memory\t0", static_cast<long>(address - dynamic_shared.data), dynamic_shared.size);
         finish(pc);
     }
+    for (int i = 0; i < heap_count; ++i) {
+        const Allocation& a = heap[i];
+        if (!a.guarded || address < a.base || address >= a.base + a.total) continue;
+        if (a.freed)
+            say("stop\tfault\tmemory is used after it was freed\t0");
+        else
+            say("stop\tout_of_bounds\tbyte %ld of %zu bytes from malloc or new\t0", static_cast<long>(address - a.data), a.size);
+        finish(pc);
+    }
     for (int i = 0; i < fiber_count; ++i)
         if (address >= fibers[i].low && address < fibers[i].stack) {
             say("stop\tfault\tstack overflow: more than %zu KiB of local memory in a thread\t0", stack_bytes >> 10);
@@ -1135,6 +1237,7 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
         memset(dynamic_shared.data, poison, dynamic_shared.size);
         run_block(launch, b);
     }
+    heap_end();
     in_kernel = false;
     uint64_t elapsed = now_ns() - begun;
     set_timer(0);
@@ -1284,6 +1387,10 @@ __attribute__((visibility("default"))) void __tsan_func_exit(void) {}
 __attribute__((visibility("default"))) void __tsan_vptr_update(void**, void*) {}
 __attribute__((visibility("default"))) void __tsan_vptr_read(void**) {}
 
+__attribute__((visibility("default"))) void* dice_emu_malloc(size_t size) { return heap_take(size, 16); }
+
+__attribute__((visibility("default"))) void dice_emu_free(void* address) { heap_give(address); }
+
 // These take the place of the C library's for the code that is loaded.
 __attribute__((visibility("default"))) void __assert_fail(const char* expression, const char*, unsigned line, const char*) noexcept {
     stop("fault", static_cast<int>(line), "assert(%s) failed", expression);
@@ -1327,6 +1434,28 @@ __attribute__((visibility("default"))) void __ubsan_handle_type_mismatch_v1(void
 }
 }
 
+// The operators of the code that is loaded, and of this program.
+void* operator new(size_t size) { return own_heap && in_kernel ? heap_take(size, 16) : malloc(size); }
+void* operator new[](size_t size) { return operator new(size); }
+void* operator new(size_t size, std::align_val_t align) {
+    size_t a = static_cast<size_t>(align);
+    return own_heap && in_kernel ? heap_take(size, a) : aligned_alloc(a, round_up(size, a));
+}
+void* operator new[](size_t size, std::align_val_t align) { return operator new(size, align); }
+void operator delete(void* address) noexcept {
+    if (own_heap && in_kernel)
+        heap_give(address);
+    else
+        free(address);
+}
+void operator delete[](void* address) noexcept { operator delete(address); }
+void operator delete(void* address, size_t) noexcept { operator delete(address); }
+void operator delete[](void* address, size_t) noexcept { operator delete(address); }
+void operator delete(void* address, std::align_val_t) noexcept { operator delete(address); }
+void operator delete[](void* address, std::align_val_t) noexcept { operator delete(address); }
+void operator delete(void* address, size_t, std::align_val_t) noexcept { operator delete(address); }
+void operator delete[](void* address, size_t, std::align_val_t) noexcept { operator delete(address); }
+
 int main(int count, char** words) {
     if (count == 2 && strcmp(words[1], "--confinement") == 0) {
         bool filtered = confine(true) && confine(false);
@@ -1351,6 +1480,8 @@ int main(int count, char** words) {
     // Records are copied out, so that a kernel that writes anywhere cannot change the launches that follow it by chance.
     size_t launch_bytes = head.launches * sizeof(JobLaunch), argument_count = 0;
     const char* record = mapped + sizeof head;
+    own_heap = head.function == 0;
+    if (own_heap) heap = static_cast<Allocation*>(calloc(max_allocations, sizeof(Allocation)));
     variable_count = head.variables;
     variables = static_cast<JobVariable*>(malloc(variable_count * sizeof(JobVariable) + 1));
     memcpy(variables, record, variable_count * sizeof(JobVariable));
