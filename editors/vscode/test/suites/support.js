@@ -10,7 +10,8 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 async function until(what, condition, deadline_s = 180) {
   const end = Date.now() + deadline_s * 1000;
   let last;
-  while (Date.now() < end) {
+  // Asking takes the time of those who are waited for, so the pauses grow.
+  for (let pause_ms = 20; Date.now() < end; pause_ms = Math.min(pause_ms * 1.3, 250)) {
     try {
       last = await condition();
       if (last) {
@@ -19,7 +20,7 @@ async function until(what, condition, deadline_s = 180) {
     } catch (error) {
       last = error;
     }
-    await sleep(50);
+    await sleep(pause_ms);
   }
   throw new Error(
     `waited in vain until ${what}; last seen: ${last instanceof Error ? last.stack : JSON.stringify(last)}`,
