@@ -42,6 +42,9 @@ SETTINGS: Mapping[str, Any] = {
     "window.menuBarVisibility": "hidden",
     "editor.fontFamily": "'DejaVu Sans Mono', monospace",
     "editor.fontSize": 14,
+    # The browser draws without a GPU: what moves costs as much as a test.
+    "editor.cursorBlinking": "solid",
+    "workbench.reduceMotion": "on",
     "editor.minimap.enabled": False,
     "extensions.ignoreRecommendations": True,
     "extensions.autoUpdate": False,
