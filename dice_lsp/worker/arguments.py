@@ -513,7 +513,8 @@ def _data(
         return element.encode(_large_ints(element, numbers, rng)), None
     values = _drawn(spec, element, numbers, names, rng, folder)
     if distribution is Distribution.ENDS and (ends := _ends(spec, names)) is not None:
-        values = np.where(rng.random(numbers) < 0.5, rng.choice(np.array(ends), numbers), values)
+        values = np.array(values)
+        values[1::4], values[::4] = ends
     ranged = free or spec.init.strip().startswith("int")
     if distribution is Distribution.EQUAL and ranged and element.kind is not Kind.FLOAT and spec.role is Role.IN:
         values = np.full(numbers, values.flat[0])

@@ -9,6 +9,7 @@ refusal belongs to one check of `worker.checks`, and is not made when that check
 """
 
 import functools
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,10 +32,22 @@ from dice_lsp.records import (
     Verified,
     Wrong,
 )
+from dice_lsp.source.expressions import evaluate
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.tokens import without_comments
-from dice_lsp.worker.arguments import BadSpec, Bound, BoundBuffer, Distribution, bind, declares_range, is_free, repeated
-from dice_lsp.worker.cases import DEVICE_BUDGET, HOST_BUDGET, Case, choose_cases, estimated_work
+from dice_lsp.worker.arguments import (
+    BadSpec,
+    Bound,
+    BoundBuffer,
+    Distribution,
+    bind,
+    case_label,
+    declares_range,
+    is_free,
+    plan,
+    repeated,
+)
+from dice_lsp.worker.cases import DEVICE_BUDGET, HOST_BUDGET, Case, choose_cases, estimated_work, given_dims
 from dice_lsp.worker.checks import check_of, in_order
 from dice_lsp.worker.code_notes import (
     code_notes,
@@ -601,6 +614,8 @@ class _Judge:
         floats = [b for b in t.bound.inputs if b.element.kind is Kind.FLOAT]
         if self.yardstick is None or t.bound.large or not floats:
             return _NO_OPINION
+        if buffer.element.kind is Kind.FLOAT and self.yardstick.defines_nan():
+            return _NO_OPINION  # it chooses nothing, so it has no edges
         plain = self.in_single(t)
         if whole(t.bound) and (plain is None or np.array_equal(plain[buffer.name], expected)):
             return _NO_OPINION  # nothing was rounded: equals are equal, and a step is a step
@@ -722,6 +737,25 @@ def _keeps_stream(judge: _Judge) -> _Refusal | None:
     return _Refusal("stream", Cheating("own_stream", f"`{launch}` starts work that no timing of the kernel sees"))
 
 
+def _keeps_launch_bounds(judge: _Judge) -> _Refusal | None:
+    """A device refuses a block of more threads than the code was made for, which an emulation would run."""
+    bounds = judge.job.kernel.launch_bounds
+    if bounds is None:
+        return None
+    for dims in given_dims(judge.spec):
+        planned = plan(judge.spec, judge.job.kernel, dims)
+        if isinstance(planned, BadSpec):
+            continue
+        try:
+            most = evaluate(bounds.split(",")[0], planned.names)
+        except (ValueError, ArithmeticError, RecursionError):
+            return None  # what cannot be worked out here, the device knows
+        if math.prod(planned.block) > most:
+            where = f"launch refused: a block has {math.prod(planned.block)} threads, `__launch_bounds__` allows {most}"
+            return _Refusal("launched", Unsafe("never_launched", where, case_label(dims)))
+    return None
+
+
 # What all runs together say
 
 
@@ -733,6 +767,25 @@ def _did_something(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
     telling = [s for s in seen if max(buffer.count for buffer in s.t.bound.checked) >= _TELLING_ELEMENTS]
     where = "no output is touched in any case: it was not launched, or it does nothing"
     return _Refusal("launched", Unsafe("never_launched", where, (telling or list(seen))[0].t.bound.label))
+
+
+def _has_something_to_do(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
+    """Where every output is right before the kernel runs, that it is right afterwards says nothing."""
+    expected = [(s, s.t.expectation) for s in seen if s.t.expectation is not None]
+    if not expected:
+        return None
+    for name in (buffer.name for buffer in expected[0][0].t.bound.checked):
+        if not all(_right_before(s.t.bound.buffers[name], expectation) for s, expectation in expected):
+            return None
+    names = ", ".join(f"`{buffer.name}`" for buffer in expected[0][0].t.bound.checked)
+    reason = f"{names} is right before the kernel runs, in every case: declare other values, e.g. `: normal`"
+    return _Refusal("launched", Unverified(reason, in_order(judge.had - judge.without - {"launched"})))
+
+
+def _right_before(buffer: BoundBuffer, expectation: Expectation) -> bool:
+    return buffer.data is not None and np.array_equal(
+        buffer.element.decode(buffer.data), expectation.values[buffer.name], equal_nan=buffer.element.kind is Kind.FLOAT
+    )
 
 
 def _untouched(s: _Seen) -> bool:
@@ -1113,8 +1166,8 @@ def _memory_bytes(backend: Backend) -> int:
 
 
 _NEARLY_EXACT = Tolerance("", rtol=1e-3, atol=1.0)
-_OF_THE_TEXT: tuple[Callable[[_Judge], _Refusal | None], ...] = (_keeps_interface, _keeps_stream)
-_OF_ALL_RUNS: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (_did_something,)
+_OF_THE_TEXT: tuple[Callable[[_Judge], _Refusal | None], ...] = (_keeps_interface, _keeps_stream, _keeps_launch_bounds)
+_OF_ALL_RUNS: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (_did_something, _has_something_to_do)
 _OF_A_CASE: tuple[Callable[[_Seen], Iterator[_Refusal]], ...] = (_keeps_inputs, _writes_all, _is_stable, _agrees)
 _OF_THE_WHOLE: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (
     _keeps_no_state, _cannot_tell_the_time, _keeps_its_digits, _stands_any_alignment, _reaches_far,
