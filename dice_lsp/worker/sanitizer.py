@@ -153,6 +153,8 @@ def sanitize(
         run: starts a program and waits for it, as `process.run` does.
         tools: those of `TOOLS` to run.
     """
+    if not wanted.spec.launchable:
+        return Sanitized((), (), wanted.spec.unknown[0] if wanted.spec.unknown else "the launch is not known")
     bounds = small_cases(wanted.spec, wanted.kernel, wanted.seed, os.path.dirname(wanted.path) or None)
     if isinstance(bounds, str):
         return Sanitized((), (), bounds)

@@ -242,6 +242,12 @@ def test_a_program_that_cannot_be_started_is_a_reason() -> None:
     assert run(broken, tools=("memcheck",)) == Sanitized((), (), "memcheck could not be started: Permission denied")  # type: ignore[arg-type]
 
 
+def test_a_kernel_that_cannot_be_launched_is_a_reason() -> None:
+    tool = FakeTool({})
+    found = run(tool, "extern __shared__ float s[];\n__global__ void f(float* x, int n) { x[n] = s[threadIdx.x]; }\n")
+    assert not found.tools and not found.findings and found.reason and not tool.asked
+
+
 def test_a_cancel_is_not_swallowed() -> None:
     cancelled = threading.Event()
     cancelled.set()
