@@ -7,10 +7,22 @@ from pathlib import Path
 import pytest
 
 import dice_lsp
+from dice_lsp.baseline import make
 from dice_lsp.config import Settings
 from dice_lsp.hint import candidate_title
 from dice_lsp.pipeline import Engine
-from dice_lsp.records import Document, Faster, FillReport, NotCompared, Same, Slower, Timing, Verified, kind_of
+from dice_lsp.records import (
+    Compiled,
+    Document,
+    Faster,
+    FillReport,
+    NotCompared,
+    Same,
+    Slower,
+    Timing,
+    Verified,
+    kind_of,
+)
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.selection import body_region
 from tests.gpu.support import KINDS, record
@@ -32,6 +44,27 @@ async def fill(kind: str, name: str) -> tuple[FillReport, float]:
         return report, time.monotonic() - started
     finally:
         await engine.close()
+
+
+async def test_a_blank_body_is_filled_beside_the_baseline_that_was_kept() -> None:
+    kind, path = KINDS[0], DEMO / "saxpy.cu"
+    text = path.read_text()
+    document = Document(path.as_uri(), 1, text)
+    kernel = parse(text).kernels[0]
+    engine = Engine(Settings(backend=kind, candidates=4))
+    try:
+        (checked,) = await engine.check(document, str(path), kernels=[kernel.id])
+        build = await engine.code(document, str(path), kernel.id)
+        assert isinstance(build, Compiled), build
+        kept = make(kernel, checked, build, "accepted")
+        blank = Document(path.as_uri(), 2, text[: kernel.body_start] + "\n" + text[kernel.body_end :])
+        report = await engine.fill(body_region(blank, parse(blank.text).kernels[0]), str(path), baseline=kept)
+    finally:
+        await engine.close()
+    best = report.candidates[0]
+    assert isinstance(best.verdict, Verified) and isinstance(best.timing, Timing), best
+    assert not isinstance(best.comparison, NotCompared), best.comparison
+    record("fill of a blank body", kind, "saxpy", candidate_title(best))
 
 
 @pytest.fixture(params=[(kind, name) for name in KERNELS for kind in KINDS], ids="-".join)
