@@ -951,19 +951,26 @@ def _read_directives(text: str, code: str) -> tuple[tuple[Include, ...], tuple[t
 _SPLICE = re.compile(r"\\[ \t]*(?:\r\n|\r|\n)")
 
 
+@functools.lru_cache(maxsize=64)
 def hides_includes(text: str) -> bool:
     """Whether a text has other includes for a compiler, which joins continued lines first, than `all_includes` sees.
 
     A `*` and a `/` on two lines end a comment, an `R` behind a line's end begins no raw string; before C++17 the three
     characters of a trigraph continue a line too.
     """
+    trigraphs = "??/" in text
+    # Most continued lines are those of macros, which are read alike either way; a long text takes a while to read.
+    if not trigraphs and _TELLING_SPLICE.search(text) is None:
+        return False
     read = {text, _SPLICE.sub("", text)}
-    if "??" in text:
+    if trigraphs:
         read.add(_SPLICE.sub("", _TRIGRAPH.sub(lambda found: _TRIGRAPHS[found[1]], text)))
     includes = [sorted((include.kind, include.name) for include in all_includes(each)) for each in read]
     return any(each != includes[0] for each in includes)
 
 
+_TELLING_SPLICE = re.compile(r"[/*R\"'%:?\\]\\(?:\r\n|\r|\n)|\\[ \t]+(?:\r\n|\r|\n)|\\(?:\r\n|\r|\n)[/*R\"'%:?\\]")
+"""Beside a character that begins or ends a comment, a literal or a directive when it is joined with another."""
 _TRIGRAPHS = {"/": "\\", "=": "#", "'": "^", "(": "[", ")": "]", "!": "|", "<": "{", ">": "}", "-": "~"}
 _TRIGRAPH = re.compile(r"\?\?([/='()!<>\-])")
 _PROBE = re.compile(r"\b__has(?:_(?:include|embed)(?:_next)?|_?)\b")
