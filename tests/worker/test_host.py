@@ -454,6 +454,19 @@ __global__ void lock_with_a_fence_of_the_block(float* y, int* turn) {
     __threadfence_block();
     atomicExch(turn, 0);
 }
+__global__ void last_block(float* y, int* turn) {
+    if (threadIdx.x) return;
+    y[blockIdx.x + 1] = blockIdx.x + 1;
+    __threadfence();
+    if (atomicAdd(turn, 1) != gridDim.x - 1) return;
+    for (int b = 0; b < gridDim.x; ++b) y[0] += static_cast<volatile float*>(y)[b + 1];
+}
+__global__ void last_block_without_fence(float* y, int* turn) {
+    if (threadIdx.x) return;
+    y[blockIdx.x + 1] = blockIdx.x + 1;
+    if (atomicAdd(turn, 1) != gridDim.x - 1) return;
+    for (int b = 0; b < gridDim.x; ++b) y[0] += static_cast<volatile float*>(y)[b + 1];
+}
 __global__ void lock_without_atomics(float* y, int* turn) {
     if (threadIdx.x) return;
     volatile int* lock = turn;
@@ -525,6 +538,8 @@ def test_locks_tickets_and_meetings_of_lanes_order_memory(backend: HostBackend, 
     assert isinstance(result, Ran) and result.outputs["y"][0] == 36, result
     result = ordered(backend, "lock", order, 8, 64)
     assert isinstance(result, Ran) and result.outputs["y"][0] == 36, result
+    result = ordered(backend, "last_block", order, 8, 64)
+    assert isinstance(result, Ran) and result.outputs["y"][0] == 36, result
     result = ordered(backend, "halves", order, 1, 32)
     assert isinstance(result, Ran) and result.outputs["y"][0] == 16.5, result
     result = ordered(backend, "three_meetings", order, 1, 32)
@@ -535,6 +550,7 @@ def test_locks_tickets_and_meetings_of_lanes_order_memory(backend: HostBackend, 
     "name, grid, block",
     [
         ("lock_without_fence", 8, 64), ("lock_with_a_fence_of_the_block", 8, 64), ("lock_without_atomics", 8, 64),
+        ("last_block_without_fence", 8, 64),
         ("volatile_and_fences", 1, 64), ("volatile_and_fences", 4, 1), ("across_halves", 1, 32),
         ("shuffle_is_no_fence", 1, 32), ("neighbour_times_zero", 1, 64), ("neighbour_times_zero", 2, 32),
         ("neighbour_times_zero", 64, 1),

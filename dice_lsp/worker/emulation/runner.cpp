@@ -743,7 +743,7 @@ void heap_end() {
 // update as two plain ones do.
 //
 // In global memory only what is read after it was written is looked at, since the next run has the opposite order; and
-// there a plain read may look at what atomics or volatile writes change (a first guess before a loop of atomicCAS).
+// there a read may look at what atomics or volatile writes change (a first guess before a loop of atomicCAS).
 
 struct Mark {
     uint32_t block = 0, epoch = 0, warp_time = 0, fence_time = 0;
@@ -929,9 +929,11 @@ void access(uintptr_t address, size_t size, bool write, bool is_atomic, uintptr_
         }
         if (is_atomic) acquire(r.releases[word], w, a, rank);
         if (!shared) {
-            if (is_atomic || (w.bytes & atomic_bit) || !unordered(w, rank, warp, bytes, false)) continue;
-            // Marks of a graph's nodes and the like may be read early or late, as long as the results do not depend on it.
-            if (!r.integer) race(r, reinterpret_cast<const char*>(address), "read", w.rank, w.block != block_serial, pc);
+            // An atomic may meet what it finds, and a volatile read may poll for a thread of its block.
+            if (in_atomic || (w.bytes & atomic_bit) || (is_atomic && w.block == block_serial)) continue;
+            if (!unordered(w, rank, warp, bytes, false)) continue;
+            // Plainly read, marks of a graph's nodes and the like may be read early or late if the results stay the same.
+            if (!r.integer || is_atomic) race(r, reinterpret_cast<const char*>(address), "read", w.rank, w.block != block_serial, pc);
             read_unordered[r.argument] = true;
             continue;
         }
