@@ -231,10 +231,10 @@ def judge(
     )
 
 
-def apart(path: Path) -> bool:
-    """Not beside other files on one device: its time counts, or it ends only because it is ended."""
+def hangs(path: Path) -> bool:
+    """It ends only because it is ended, and what runs beside it may then be late."""
     said = expectations(path)
-    return said.timed or any("timeout" in words or "deadlock" in words for words in (*said.words, *said.on_gpu))
+    return any("timeout" in words or "deadlock" in words for words in (*said.words, *said.on_gpu))
 
 
 _own: "ExitStack | None" = None
@@ -256,15 +256,17 @@ def _judged_there(path: Path) -> Row:
 
 
 def judged(paths: Sequence[Path], backend: str, jobs: int = 1) -> Iterator[Row]:
-    """The rows of the files, as they come: `jobs` processes at once, then alone those that must stand `apart`."""
-    beside = [path for path in paths if jobs > 1 and not apart(path)]
-    if beside:
-        with ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (backend,)) as pool:
-            yield from pool.map(_judged_there, beside)
-    alone = [path for path in paths if path not in set(beside)]
-    if alone:
+    """The rows of the files, as they come: most by `jobs` processes, then those that hang, then alone those that are timed."""
+    timed = [path for path in paths if jobs == 1 or expectations(path).timed]
+    hanging = [path for path in paths if hangs(path) and path not in timed]
+    for beside in ([path for path in paths if path not in {*timed, *hanging}], hanging):
+        if beside:
+            processes = min(jobs, len(beside))
+            with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (backend,)) as pool:
+                yield from pool.map(_judged_there, beside)
+    if timed:
         with opened(backend) as judge_on:
-            yield from map(judge_on, alone)
+            yield from map(judge_on, timed)
 
 
 class HostJudge:
@@ -305,6 +307,8 @@ class WorkerJudge:
         took_s = time.monotonic() - started
         timing = judged.timing if expected.timed else None
         words = in_words(judged.verdict, timing)
+        if not isinstance(judged.build, Compiled):
+            words = f"{kind_of(type(judged.build))}: {judged.build}"
         return Row(path, self.backend, self.device, expected, judged.verdict, judged.build, words, 0.0, took_s)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from tests.hostile_table import (
     totals,
 )
 
-JOBS = max(1, min(10, (os.cpu_count() or 1) - 2))
+JOBS = max(1, min(14, (os.cpu_count() or 1) - 2))
 pytestmark = pytest.mark.timeout(300)
 VERIFYING = {name for name, check in CHECKS.items() if check.backends == ("gpu",)} - {
     "sanitizer",

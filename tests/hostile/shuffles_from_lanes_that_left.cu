@@ -1,4 +1,5 @@
 // expect: wrong | unsafe
+// GPU cannot: what is read of a lane that left happens to be zero there
 // kind: value of a lane that is gone
 // The guard sends home the lanes beyond the end, and the rest adds what their registers may hold.
 

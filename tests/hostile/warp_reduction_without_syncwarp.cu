@@ -1,5 +1,5 @@
 // expect: unsafe race
-// GPU cannot: the lanes of one warp nearly always move together
+// on a GPU: wrong | unsafe non_deterministic
 // kind: missing warp barrier
 // check: block_order
 // The last steps of a tree count on lanes that move in step, which nothing has promised since Volta.
