@@ -951,6 +951,13 @@ def _read_directives(text: str, code: str) -> tuple[tuple[Include, ...], tuple[t
 _SPLICE = re.compile(r"\\[ \t]*(?:\r\n|\r|\n)")
 
 
+def joined(text: str) -> str:
+    """A text as compilers read it before C++17: trigraphs replaced, continued lines joined."""
+    if "??" in text:
+        text = _TRIGRAPH.sub(lambda found: _TRIGRAPHS[found[1]], text)
+    return _SPLICE.sub("", text)
+
+
 @functools.lru_cache(maxsize=64)
 def hides_includes(text: str) -> bool:
     """Whether a text has other includes for a compiler, which joins continued lines first, than `all_includes` sees.
@@ -964,7 +971,7 @@ def hides_includes(text: str) -> bool:
         return False
     read = {text, _SPLICE.sub("", text)}
     if trigraphs:
-        read.add(_SPLICE.sub("", _TRIGRAPH.sub(lambda found: _TRIGRAPHS[found[1]], text)))
+        read.add(joined(text))
     includes = [sorted((include.kind, include.name) for include in all_includes(each)) for each in read]
     return any(each != includes[0] for each in includes)
 

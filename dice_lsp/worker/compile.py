@@ -446,7 +446,7 @@ class Compiler:
                     builds.append(_without(reason))
                     continue
                 status, lowered = nvrtc.nvrtcGetLoweredName(handle, expression.encode("utf-8", "replace"))
-                symbol = lowered.decode() if int(status) == 0 else ""
+                symbol = lowered.decode() if int(status) == 0 and lowered else ""
                 builds.append(_compiled(self.arch_of(job), compiler, symbol, resources, elapsed_ms, messages, cubin))
             return tuple(builds), True, {}
         finally:
@@ -671,6 +671,7 @@ def _include_dirs(job: CompileJob) -> tuple[Path, ...]:
 
 # Putting the text and its headers together
 
+_INCLUDING = re.compile(r"include|import|embed")
 _BY_LINK = "leaves the workspace by a link, so it is not read; add the folder that it leads to with -I"
 
 
@@ -715,6 +716,8 @@ class _Assembler:
             text = slices.without_kernels(sliced[0].text, slices.kernels_of(job.text), job.kernels)
             sliced = (evolve(sliced[0], text=text), *sliced[1:])
         rewritten = [self._rewrite(index, part) for index, part in enumerate(sliced)]
+        for index, part in enumerate(sliced):
+            self._look_again(index, part, rewritten[index])
         headers = tuple(Header(self.paths[i], rewritten[i], self.lines[i]) for i in range(1, len(self.texts)))
         return Program(
             sliced=sliced[0],
@@ -755,6 +758,17 @@ class _Assembler:
         for number, name in slices.probes_of(self.texts[at]):
             what = f"of {name} asks about files outside of the workspace" if name else "does not name a file plainly"
             self._refuse(at, number if at == 0 else line, f"__has_include {what}, which is not allowed")
+
+    def _look_again(self, index: int, part: DeviceSlice, text: str) -> None:
+        """Refuse what became an include only when code before it was cut away, as in `int host;#include "a.h"`."""
+        known = [path for (at, _), path in self.resolved.items() if at == index and path]
+        known += [include.name for include in part.includes if (index, include.start) not in self.resolved]
+        if len(_INCLUDING.findall(slices.joined(text))) <= len(known):
+            return
+        stray = any(include.name not in known for include in slices.all_includes(text))
+        if stray or slices.hides_includes(text):
+            line = 0 if index == 0 else self.lines[index]
+            self._refuse(index, line, "an #include stands behind other code; write it on a line of its own")
 
     def _take(self, at: int, include: Include) -> None:
         line = include.line if at == 0 else self.lines[at]

@@ -27,6 +27,7 @@ LEAVES, HIDES, PLAINLY, PROBES = (
     "does not name a file plainly",
     "asks about",
 )
+BEHIND = "stands behind other code"
 IF_THERE = "\n#error it is there\n#endif"
 # SECRET stands for the path of a file outside of the workspace.
 FILES = {
@@ -62,6 +63,9 @@ FILES = {
     "no raw string": ('#define xR\nconst char* s = x\\\nR"(";\n#include "SECRET"\nconst char* t = ")";', HIDES),
     "a trigraph that continues": ('/* *??/\n/\n#include "SECRET"\n/* */', HIDES),
     "a raw string before": ('const char* s = R"x(\n/* )x";\n#include "SECRET"\n// */', LEAVES),
+    "behind code that is cut away": ('int host;#include "SECRET"', BEHIND),
+    "behind a word that is cut away": ('x#include "SECRET"', BEHIND),
+    "behind a word, on two lines": ('x#inc\\\nlude "SECRET"', BEHIND),
     "other white space": ('#\v\finclude "SECRET"', LEAVES),
     "a universal name": ('#incl\\u0075de "SECRET"', "ignored or an error"),
     "has_include": ('#if __has_include("SECRET")' + IF_THERE, PROBES),
@@ -149,7 +153,7 @@ def test_a_way_to_another_file_is_refused(compiler: Compiler, source: Path, way:
     line, expected = FILES[way]
     line = line.replace("SECRET", str(source.parents[2] / "out" / "secret.h"))
     judge(build(compiler, line + "\n" + KERNEL, source, flags=(standard,)), expected)
-    if not line.startswith(("import", "asm", "__device__")):
+    if not line.startswith(("import", "asm", "__device__", "int host", "x#")):
         judge(build(compiler, INSIDE.format(line), source, flags=(standard,)), expected)
 
 
