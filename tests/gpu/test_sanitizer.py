@@ -1,6 +1,8 @@
 """compute-sanitizer on a card: hostile kernels that only it sees, one per tool, and honest ones that it lets pass."""
 
+import asyncio
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from dice_lsp import process
-from dice_lsp.records import Compiled, JudgeJob, Sanitized, Verified, from_wire, to_wire
+from dice_lsp.__main__ import main
+from dice_lsp.config import Settings
+from dice_lsp.pipeline import Engine, may_be_sanitized
+from dice_lsp.records import Compiled, Document, JudgeJob, Sanitized, Verified, from_wire, to_wire
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker import sanitized_run
@@ -171,6 +176,43 @@ def test_a_cancel_ends_it_and_leaves_nothing_on_the_card(one: Bench) -> None:
     while left := [line for line in command_lines() if sanitized_run.__file__ in line]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
+
+
+def test_check_sanitize_fails_for_what_a_check_alone_lets_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "late.cu"
+    path.write_text(LATE)
+    arguments = ["check", str(path), "--json", "--no-benchmark", "--backend", KINDS[-1]]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["kernels"][0]["verdict"]["kind"] == "verified"
+    assert main([*arguments, "--sanitize"]) == 1
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["verdict"]["kind"] == "unsafe" and kernel["verdict"]["hazard"] == "race"
+    (finding,) = kernel["sanitized"]["findings"]
+    assert "first[0] = x[0];" in LATE.splitlines()[finding["line"] - 1]
+
+
+async def test_a_check_comes_before_it(tmp_path: Path) -> None:
+    engine = Engine(Settings(backend=KINDS[-1]))  # type: ignore[arg-type]
+    document = Document("file:///nowhere/block_sum.cu", 1, REDUCTION)
+    path = str(tmp_path / "block_sum.cu")
+    try:
+        (report,) = await engine.check(document, path)
+        assert may_be_sanitized(report)
+        looking = asyncio.create_task(engine.sanitize(document, path, "block_sum"))
+        async with asyncio.timeout(60):
+            while not any(sanitized_run.__file__ in line for line in command_lines()):
+                await asyncio.sleep(0.01)
+        started = time.monotonic()
+        (again,) = await engine.check(document, path)
+        took_s = time.monotonic() - started
+        assert await looking is None and isinstance(again.verdict, Verified)
+        record("sanitizer", "block_sum", "given up for a check, which took", "", f"{took_s:.1f}")
+        whole = await engine.sanitize(document, path, "block_sum")
+        assert whole == Sanitized(TOOLS, (), "")
+    finally:
+        await engine.close()
 
 
 def command_lines() -> list[str]:
