@@ -26,7 +26,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -57,6 +57,7 @@ MAX_XML_BYTES = 16 << 20
 PADDING_BYTES = 256
 REPORT = "report.xml"
 _ALIGNMENT = 64
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _DROPPED_VARIABLES = ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVIDIA_TOOLS_INJECTION64_PATH", "CUDA_LAUNCH_BLOCKING")
 
 Run = Callable[..., process.Finished]
@@ -100,7 +101,7 @@ def _candidates() -> Sequence[str]:
     found: list[str] = []
     for folder in _wheel_folders():
         # The program itself: what lies in `bin` is a shell script that starts it.
-        found += [str(path) for path in sorted(folder.glob("cu*/compute-sanitizer/compute-sanitizer"))]
+        found += [str(path) for path in sorted(folder.glob("*/compute-sanitizer/compute-sanitizer"))]
     if (on_path := shutil.which("compute-sanitizer")) is not None:
         found.append(on_path)
     for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), TOOLKIT):
@@ -160,7 +161,7 @@ def sanitize(
         return Sanitized((), (), bounds)
     look = functools.partial(_look, wanted, source, tool, device_index, place, cancelled, run)
     ended: list[str] = []
-    problems: list[str] = []
+    problems: dict[str, list[str]] = {}
     for name in tools:
         on_tool(name)
         findings, problem = look(name, bounds)
@@ -171,12 +172,17 @@ def sanitize(
                     findings = alone
                     break
         if findings:
-            return Sanitized((*ended, name), findings[:MAX_FINDINGS], "; ".join(problems))
+            return Sanitized((*ended, name), findings[:MAX_FINDINGS], _in_words(problems))
         if problem is None:
             ended.append(name)
-        elif problem not in problems:
-            problems.append(problem)
-    return Sanitized(tuple(ended), (), "; ".join(problems))
+        else:
+            problems.setdefault(problem, []).append(name)
+    return Sanitized(tuple(ended), (), _in_words(problems))
+
+
+def _in_words(problems: Mapping[str, Sequence[str]]) -> str:
+    """`memcheck, racecheck did not ...; initcheck did not ...`."""
+    return "; ".join(f"{', '.join(names)} {problem}" for problem, names in problems.items())
 
 
 def _look(
@@ -190,7 +196,7 @@ def _look(
     name: str,
     bounds: Sequence[Bound],
 ) -> tuple[tuple[Finding, ...], str | None]:
-    """What one tool finds in these cases, and why it did not look at all of them; both may be empty."""
+    """What one tool finds in these cases, and what kept it from looking at all of them, without its name."""
     assert source.compiled is not None
     with tempfile.TemporaryDirectory(prefix="dice-sanitizer-") as folder:
         _write(Path(folder), source.compiled.cubin, source.compiled.symbol, device_index, bounds)
@@ -204,18 +210,18 @@ def _look(
                 cancelled=cancelled,
             )
         except OSError as error:
-            return (), f"{name} could not be started: {error.strerror or error}"
+            return (), f"could not be started: {error.strerror or error}"
         case = bounds[0].label if len(bounds) == 1 else f"{bounds[0].label} to {bounds[-1].label}"
         written = _read(Path(folder) / REPORT)
-        findings = parse_report(name, written, case, place, wanted.text.splitlines())
+        findings = parse_report(name, written, case, place, _LINE_END.split(wanted.text))
         if done.timed_out:
-            return findings, f"{name} did not end within {TOOL_DEADLINE_S:g} s"
+            return findings, f"did not end within {TOOL_DEADLINE_S:g} s"
         if (Path(folder) / sanitized_run.ENDED).exists():
             return findings, None
         said = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         complaint = _COMPLAINT.search(done.stdout.decode("utf-8", "replace"))
         told = said[-1] if said else complaint[1] if complaint else f"it ended with code {done.returncode}"
-        return findings, f"{name} did not look at every launch: {told.rstrip('.')}"
+        return findings, f"did not look at every launch: {told.rstrip('.')}"
 
 
 def command(tool: Tool, name: str, folder: str) -> list[str]:

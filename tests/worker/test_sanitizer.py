@@ -235,6 +235,13 @@ def test_a_tool_that_did_not_get_through_is_not_named_and_says_why() -> None:
     )
 
 
+def test_what_keeps_all_tools_from_running_is_said_once() -> None:
+    found = run(FakeTool({}, fails=TOOLS))
+    assert found == Sanitized(
+        (), (), f"{', '.join(TOOLS)} did not look at every launch: cuInit answered CUDA_ERROR_NO_DEVICE"
+    )
+
+
 def test_a_program_that_cannot_be_started_is_a_reason() -> None:
     def broken(argv: Sequence[str], **options: Any) -> Finished:
         raise PermissionError(13, "Permission denied")
