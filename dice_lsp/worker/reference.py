@@ -49,7 +49,9 @@ _EDGE_PAIRS = 4
 """How often inputs are moved by `_EDGE_STEP`, each time one way and then the other."""
 _WHOLE = 2.0**11
 """Whole numbers below this are exact in every float type, and so are their sums and products as far as they are tried."""
-_POKED_ELEMENTS = 5_000
+_POKED_ELEMENTS = 20_000
+_POKED_ELEMENTS_EMULATED = 5_000
+"""A kernel on the host takes a hundred times as long as a function."""
 _POKED_BUFFERS = 4
 _TELLING_TERMS = 16
 """Sizes below this say little of how many terms there are at other sizes."""
@@ -348,8 +350,7 @@ class FunctionYardstick:
 
     def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
         launches = [self._launch(bound, moved, 0) for moved in edge_inputs(bound, terms, self.seed)]
-        (answer,) = run_groups(self.prepared, [launches])
-        moved = [] if isinstance(answer, (Faulted, NotSupported)) else [self._decoded(bound, ran) for ran in answer]
+        moved = _each(self.prepared, bound, launches, self._decoded)
         fused = self._single(bound, "fused")
         return moved if fused is None else [fused, *moved]
 
@@ -593,8 +594,8 @@ class KernelYardstick:
 
     def at_edges(self, bound: Bound, terms: float) -> Sequence[Mapping[str, Array]]:
         moved = [with_inputs(bound, inputs) for inputs in edge_inputs(bound, terms, self.seed)]
-        (answer,) = run_groups(self.prepared, [[other.launch(deadline_s=self.deadline_s) for other in moved]])
-        return [] if isinstance(answer, (Faulted, NotSupported)) else [self._decoded(bound, ran) for ran in answer]
+        launches = [other.launch(deadline_s=self.deadline_s) for other in moved]
+        return _each(self.prepared, bound, launches, self._decoded)
 
     def exactly(self, bound: Bound) -> Expectation | None:
         threads = int(np.prod(bound.grid) * np.prod(bound.block))
@@ -660,7 +661,8 @@ class KernelYardstick:
                 answers.append(BadReference(f"the accepted kernel itself fails for {bound.label}: {_why(results)}"))
             else:
                 answers.append(self._expectation(bound, results))
-        small = [_may_be_poked(b) and _usable(a) for b, a in zip(bounds, answers, strict=True)]
+        most = _POKED_ELEMENTS_EMULATED
+        small = [_may_be_poked(b, most) and _usable(a) for b, a in zip(bounds, answers, strict=True)]
         poked = [pokes(b, self.seed) if wanted else [] for b, wanted in zip(bounds, small, strict=True)]
         launches = [
             [with_inputs(b, moved).launch(deadline_s=self.deadline_s) for _, moved in p]
@@ -793,7 +795,17 @@ def edge_step(terms: float) -> float:
 def edge_inputs(bound: Bound, terms: float, seed: int) -> list[dict[str, Array]]:
     """The inputs of a case, moved by a few roundings to both sides, several times."""
     inputs, step = decoded(bound), edge_step(terms)
-    return [shift(inputs, way * step, [seed, 7, n]) for n in range(_EDGE_PAIRS) for way in (1.0, -1.0)]
+    pairs = 1 if bound.large else _EDGE_PAIRS
+    return [shift(inputs, way * step, [seed, 7, n]) for n in range(pairs) for way in (1.0, -1.0)]
+
+
+def input_size(bound: Bound) -> float:
+    """The root mean square of all float inputs, or its square where that is more: what products of them are like."""
+    floats = [values[np.isfinite(values)] for values in decoded(bound).values() if values.dtype.kind == "f"]
+    count = sum(values.size for values in floats)
+    with np.errstate(over="ignore"):
+        square = sum(float(np.sum(np.square(values))) for values in floats) / max(1, count)
+    return max(float(np.sqrt(square)), square) if np.isfinite(square) else 0.0
 
 
 def whole(bound: Bound) -> bool:
@@ -855,6 +867,20 @@ def fan_in(
     return found
 
 
+def _each(
+    prepared: Prepared, bound: Bound, launches: Sequence[Launch], decode: Callable[[Bound, Ran], dict[str, Array]]
+) -> list[dict[str, Array]]:
+    """The outputs of some launches of one case, none when one fails; those of large cases run one at a time."""
+    groups = [[launch] for launch in launches] if bound.large else [launches]
+    found: list[dict[str, Array]] = []
+    for group in groups:
+        (answer,) = run_groups(prepared, [group])
+        if isinstance(answer, (Faulted, NotSupported)):
+            return []
+        found += [decode(bound, ran) for ran in answer]
+    return found
+
+
 def _measured(
     prepared: Prepared, bounds: Sequence[Bound], answers: "Sequence[Expectation | BadReference]",
     poked: Sequence[Sequence[tuple[str, Any]]], launches: Sequence[Sequence[Launch]],
@@ -874,31 +900,37 @@ def _measured(
 def _counted(
     bounds: Sequence[Bound], answers: "Sequence[Expectation | BadReference]", counted: Sequence[Mapping[str, float]]
 ) -> "list[Expectation | BadReference]":
-    """The answers with how many terms they are made from: counted, or for other sizes in proportion to `longest_sum`."""
-    shares: dict[str, float] = {}
-    for bound, found in zip(bounds, counted, strict=True):
-        longest = longest_sum(bound)
-        if longest >= _TELLING_TERMS:
-            for name, terms in found.items():
-                shares[name] = max(shares.get(name, 0.0), 0.0 if terms <= 1.0 else terms / longest)
+    """The answers with how many terms they are made from: counted, or for larger sizes in proportion to `longest_sum`."""
     known: list[Expectation | BadReference] = []
     for bound, answer, found in zip(bounds, answers, counted, strict=True):
         if isinstance(answer, Expectation):
-            longest = longest_sum(bound)
-            estimated = {name: max(1.0, share * longest) for name, share in shares.items()}
+            estimated: dict[str, float] = {}
+            telling = [n for n, other in enumerate(bounds) if counted[n] and _tells(other, bound)]
+            for n in telling or range(len(bounds)):
+                # Without a case that tells, the sizes of this one are an upper bound, and what a small one has a lower.
+                scale = max(1.0, longest_sum(bound) / longest_sum(bounds[n])) if telling else 1.0
+                for name, count in counted[n].items():
+                    least = 1.0 if telling else longest_sum(bound)
+                    terms = 1.0 if count <= 1.0 else count * scale
+                    estimated[name] = max(estimated.get(name, least), terms)
             answer = evolve(answer, accumulated={**estimated, **found})
         known.append(answer)
     return known
+
+
+def _tells(small: Bound, bound: Bound) -> bool:
+    """No size of the small case is so small that a sum over it would be none."""
+    return all(small.dims[name] >= min(_TELLING_TERMS, size) for name, size in bound.dims.items())
 
 
 def _usable(answer: "Expectation | BadReference") -> bool:
     return isinstance(answer, Expectation)
 
 
-def _may_be_poked(bound: Bound) -> bool:
+def _may_be_poked(bound: Bound, most: int = _POKED_ELEMENTS) -> bool:
     """Small enough to be run a few times more, and drawn so that no output is a special case."""
     elements = sum(buffer.count * buffer.element.lanes for buffer in bound.buffers.values())
-    return bound.distribution is Distribution.DEFAULT and elements <= _POKED_ELEMENTS
+    return bound.distribution is Distribution.DEFAULT and elements <= most
 
 
 def with_inputs(bound: Bound, inputs: Mapping[str, Array]) -> Bound:

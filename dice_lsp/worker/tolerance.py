@@ -31,6 +31,9 @@ itself, and `r` grows with a small power of K.
 precision, makes in this very case, but no more than `MAX_SLACK`: steps that no input shows also round. `tiny` is a
 denormal's step; what falls below the normal range beside numbers of ordinary size may be flushed, unless it is about tiny inputs.
 
+Where all expected values are zero and stay zero whatever the inputs do, as the variance of one number does, the size of
+the inputs, or its square, is the magnitude.
+
 NaN must meet NaN and an infinity its like. Integers, and floats under `exact`, agree exactly. A `tol` of the directive
 replaces `r`, with `atol` the magnitudes too.
 
@@ -145,6 +148,7 @@ def compare(
     slack: float = 1.0,
     rounded: bool = False,
     denormals: bool = False,
+    made_of: float = 0.0,
 ) -> Difference:
     """Compare one output, flat, with its reference.
 
@@ -157,6 +161,8 @@ def compare(
         slack: factor from the accepted kernel's or the reference's own error, clipped to 1..`MAX_SLACK`.
         rounded: see `relative_tolerance`.
         denormals: they count too, whatever stands beside them.
+        made_of: size of the inputs, which is all that tells how large a rounding error is where every expected value and
+            every change of one is zero.
     """
     if element.kind is not Kind.FLOAT:
         return _compare_exact(got, expected, element, tolerance)
@@ -173,6 +179,8 @@ def compare(
         return _report(nan, values, stored, element, np.inf, "nan")
     finite = np.isfinite(stored)
     allowed = _allowed(stored, element, spread, accumulated, tolerance, slack, rounded, denormals)
+    if tolerance is None and not expected.any() and (spread is None or not spread.any()):
+        allowed = allowed + relative_tolerance(element, accumulated, rounded) * made_of
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.where(finite, values - expected, 0.0)
         # The reference is rounded too: what the type cannot say is no error.
