@@ -75,6 +75,7 @@ from dice_lsp.worker.reference import (
     BadReference,
     Expectation,
     Yardstick,
+    input_size,
     longest_sum,
     open_kernel,
     open_reference,
@@ -573,6 +574,7 @@ class _Judge:
             got, expected, buffer.element, spread=spread, accumulated=t.expectation.terms(buffer.name, t.bound),
             tolerance=choose(self.spec.tolerances, buffer.name), slack=slack, rounded=t.expectation.rounded,
             denormals=t.bound.distribution is Distribution.TINY,
+            made_of=0.0 if expected.any() else input_size(t.bound),
         )  # fmt: skip
         if untouched is not None and not difference.agrees:
             return evolve(difference, index=int(np.flatnonzero(~untouched)[difference.index]))
@@ -612,7 +614,7 @@ class _Judge:
         assert t.expectation is not None
         expected = t.expectation.values[buffer.name]
         floats = [b for b in t.bound.inputs if b.element.kind is Kind.FLOAT]
-        if self.yardstick is None or t.bound.large or not floats:
+        if self.yardstick is None or not floats:
             return _NO_OPINION
         if buffer.element.kind is Kind.FLOAT and self.yardstick.defines_nan():
             return _NO_OPINION  # it chooses nothing, so it has no edges
@@ -669,7 +671,7 @@ class _Judge:
 
     def in_single(self, t: _Try) -> Mapping[str, Array] | None:
         """What the reference gives for a case in single precision; None where there is no such answer."""
-        if self.yardstick is None or t.bound.large:
+        if self.yardstick is None:
             return None
         if id(t) not in self.plain:
             self.plain[id(t)] = self.yardstick.plain(t.bound)
