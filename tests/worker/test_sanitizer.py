@@ -15,12 +15,16 @@ import pytest
 from attrs import evolve
 
 from dice_lsp import process
+from dice_lsp.lease import Lease
 from dice_lsp.process import Finished
-from dice_lsp.records import Compiled, Finding, JudgeJob, Sanitized
+from dice_lsp.records import Compiled, Finding, JudgeJob, Sanitized, from_wire, to_wire
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
+from dice_lsp.worker import __main__ as worker_main
 from dice_lsp.worker import sanitized_run, sanitizer
+from dice_lsp.worker.__main__ import Worker
 from dice_lsp.worker.compile import CompileJob, Compiler
+from dice_lsp.worker.device import DeviceInfo, GpuBackend
 from dice_lsp.worker.launch import Source
 from dice_lsp.worker.sanitizer import TOOLS, Tool, find_tool, parse_report, sanitize, small_cases
 
@@ -413,3 +417,71 @@ def test_the_findings_of_one_line_are_one() -> None:
     assert len(found) == 1 and evolve(found[0], text="") == Finding(
         "memcheck", "out_of_bounds", "", found[0].line, "n=1"
     )
+
+
+# The worker's operation
+
+
+class Asked:
+    """A worker that believes in a card, and what it gave to `sanitize`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.worker = Worker()
+        card = object.__new__(GpuBackend)
+        attributes: dict[str, Any] = {"multiprocessors": 132}
+        card.info = DeviceInfo("NVIDIA H200", "sm_90", "580", "13.0", "cuda-core 1", 0, 0, 0, attributes)
+        card.name, card.kind, card.device_index = "NVIDIA H200", "cuda-core", 3
+        card.lease = Lease("GPU-0", str(folder))
+        self.worker._gpu = self.card = card
+        self.worker.__dict__["sanitizer"] = Tool("/opt/compute-sanitizer", "2026.4")
+        self.events: list[Any] = []
+        self.given: list[Any] = []
+        self.held: list[bool] = []
+        monkeypatch.setattr(worker_main, "sanitize", self.sanitize)
+        monkeypatch.setattr(worker_main, "LEASE_WAIT_S", 0.05)
+        self.job = process.Job(1, self.events.append)
+
+    def sanitize(
+        self, wanted: JudgeJob, source: Source, tool: Tool, index: int, place: Any, **options: Any
+    ) -> Sanitized:
+        self.given.append((wanted, source, tool, index, place(sanitizer.REPORT, 1)))
+        for name in TOOLS:
+            options["on_tool"](name)
+            assert self.card.lease is not None
+            self.held.append(self.card.lease.held)
+        return Sanitized(TOOLS)
+
+    def __call__(self) -> Sanitized | None:
+        spec, kernel = spec_of(TEXT)
+        wanted = JudgeJob(TEXT, "/nowhere/scale.cu", kernel, spec)
+        answer = self.worker.sanitize({"job": to_wire(wanted)}, self.job)
+        return None if answer is None else from_wire(answer, Sanitized)
+
+
+def test_the_worker_builds_with_line_information_and_holds_the_card(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = Asked(monkeypatch, tmp_path)
+    assert asked() == Sanitized(TOOLS)
+    ((wanted, source, tool, index, elsewhere),) = asked.given
+    assert wanted.flags == () and index == 3 and tool.path == "/opt/compute-sanitizer" and elsewhere is None
+    assert source.compiled is not None and b".debug_line" in source.compiled.cubin
+    assert asked.held == [True] * len(TOOLS) and asked.card.lease is not None and not asked.card.lease.held
+    assert [event["data"] for event in asked.events] == list(TOOLS)
+
+
+def test_a_card_that_others_keep_means_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = Asked(monkeypatch, tmp_path)
+    with Lease("GPU-0", str(tmp_path)).hold("somebody else's timing", wait_s=1.0):
+        assert asked() is None
+    assert not asked.given and asked() == Sanitized(TOOLS)
+
+
+def test_without_a_card_or_the_tool_the_worker_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = Asked(monkeypatch, tmp_path)
+    asked.worker.__dict__["sanitizer"] = f"compute-sanitizer is not installed: {sanitizer.INSTALL}"
+    assert asked() == Sanitized((), (), f"compute-sanitizer is not installed: {sanitizer.INSTALL}")
+    asked.worker._gpu = "the host was chosen"
+    said = asked()
+    assert said is not None and said.reason == "compute-sanitizer needs a GPU, and kernels run on the host here"
+    assert not asked.given
