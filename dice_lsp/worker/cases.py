@@ -27,7 +27,7 @@ class Budget:
 
 
 HOST_BUDGET = Budget(elements=1 << 20, products=1 << 22, bytes=256 << 20)
-DEVICE_BUDGET = Budget(elements=1 << 25, products=1 << 28, bytes=1 << 29)
+DEVICE_BUDGET = Budget(elements=1 << 26, products=1 << 28, bytes=1 << 29)
 """A GPU could do more; the reference, which runs on the CPU, could not."""
 _DERIVED_BUDGET = Budget(elements=1 << 17, products=1 << 22, bytes=64 << 20)
 """Cases that nobody asked for must cost little."""

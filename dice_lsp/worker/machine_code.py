@@ -9,6 +9,7 @@ The format is that of the ELF specification (System V ABI, chapters 4 and 5); `r
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import frozen
@@ -27,6 +28,16 @@ _STT_OBJECT = 1
 _WRITABLE = (".nv.global", ".nv.global.init")
 _LITERAL = "$str"
 """How the compiler names string literals, which lie among the variables."""
+_INSTRUCTION = struct.Struct("<QQ")
+_WIDE_INSTRUCTIONS = 70
+"""From this compute capability on every instruction has 128 bits; NVIDIA does not describe them, `nvdisasm -hex` does."""
+_OPCODE = 0xFFF
+_READS_SPECIAL = frozenset({0x805, 0x8CB, 0x919, 0x9C3})
+"""CS2R, CS2UR, S2R and S2UR; the special register stands in bits 72 to 79."""
+_CLOCKS = range(0x50, 0x54)
+"""SR_CLOCKLO, SR_CLOCKHI, SR_GLOBALTIMERLO and SR_GLOBALTIMERHI."""
+_NARROW = {0x23C: "HMMA", 0x23E: "F2FP", 0x304: "F2F"}
+"""Products of 16 or 19 bits on tensor cores (TF32 too), and conversions of floats to 16 bits."""
 _DEBUG = (".debug_", ".nv_debug_", ".rel.debug_", ".rela.debug_", ".rel.nv_debug_", ".rela.nv_debug_")
 _TOOL_NOTE = ".note.nv.tkinfo"
 """Which assembler made the code, with which options: `-lineinfo` stands here."""
@@ -94,6 +105,33 @@ def writable_variables(cubin: bytes) -> tuple[Variable, ...]:
         return tuple(found)
     except (_NotReadable, struct.error, IndexError, ValueError):
         return ()
+
+
+def reads_clock(compiled: Compiled) -> bool:
+    """Some instruction reads the clock or the timer, however its name was written in the text."""
+    return any(
+        first & _OPCODE in _READS_SPECIAL and second >> 8 & 0xFF in _CLOCKS for first, second in _instructions(compiled)
+    )
+
+
+def narrow_instructions(compiled: Compiled) -> frozenset[str]:
+    """Names of the instructions that compute in, or convert to, fewer bits than a float has."""
+    return frozenset(_NARROW[opcode] for first, _ in _instructions(compiled) if (opcode := first & _OPCODE) in _NARROW)
+
+
+def _instructions(compiled: Compiled) -> Iterator[tuple[int, int]]:
+    """The instructions of all functions as their two halves; none for code that is not read here."""
+    digits = compiled.arch.removeprefix("sm_").rstrip("af")
+    if not digits.isdigit() or int(digits) < _WIDE_INSTRUCTIONS:
+        return
+    try:
+        heads = _heads(compiled.cubin)
+        names = _data(compiled.cubin, heads[_HEADER.unpack_from(compiled.cubin)[-1]])
+        texts = [_data(compiled.cubin, head) for head in heads if _text(names, head[0]).startswith(".text.")]
+    except (_NotReadable, struct.error, IndexError, ValueError):
+        return
+    for text in texts:
+        yield from _INSTRUCTION.iter_unpack(text[: len(text) // _INSTRUCTION.size * _INSTRUCTION.size])
 
 
 def _heads(cubin: bytes) -> list[tuple[int, ...]]:

@@ -1,5 +1,7 @@
 """Two builds are told to be the same machine code only if they are: real device code, straight from NVRTC."""
 
+from collections.abc import Iterator
+
 import pytest
 from attrs import evolve
 
@@ -7,7 +9,7 @@ from dice_lsp.records import Compiled
 from dice_lsp.source.kernels import parse
 from dice_lsp.worker import machine_code
 from dice_lsp.worker.compile import CompileJob, Compiler
-from dice_lsp.worker.machine_code import same_machine_code
+from dice_lsp.worker.machine_code import narrow_instructions, reads_clock, same_machine_code, writable_variables
 
 ALLOCATED = 2
 """ELF's flag of a section that is loaded."""
@@ -128,3 +130,70 @@ def test_what_cannot_be_read_is_never_the_same(build, cubin: bytes) -> None:
     assert not same_machine_code(half, half)
     unknown = evolve(build(SCALE), symbol="nobody")
     assert not same_machine_code(unknown, unknown)
+
+
+READS = {
+    "clock": "y[0] = clock64();",
+    "timer": 'unsigned long long t; asm volatile("mov.u64 %0, %%global" "timer;" : "=l"(t)); y[0] = t;',
+    "half": "y[0] = __half2float(__float2half(y[1]));",
+    "bfloat16": "y[0] = __bfloat162float(__float2bfloat16(y[1]));",
+    "plain": "y[threadIdx.x] = expf(y[blockIdx.x]) / sqrtf(y[1]) + sinf(y[2]) * 3.0f;",
+}
+
+
+@pytest.fixture(scope="module")
+def reading() -> Iterator[dict[tuple[str, str], Compiled]]:
+    """The kernels of `READS` for two architectures."""
+    compiler = Compiler()
+    builds = {}
+    for arch in ("sm_80", "sm_90"):
+        for name, body in READS.items():
+            text = f"#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n__global__ void k(float* y) {{ {body} }}"
+            kernels = parse(text).kernels
+            (build,) = compiler.compile(CompileJob(text, "/nowhere/k.cu", kernels, arch=arch)).values()
+            assert isinstance(build, Compiled), build
+            builds[arch, name] = build
+    yield builds
+    compiler.close()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_a_clock_is_found_in_the_code_however_it_is_spelled(
+    reading: dict[tuple[str, str], Compiled], arch: str
+) -> None:
+    assert {name: reads_clock(reading[arch, name]) for name in READS} == {
+        "clock": True, "timer": True, "half": False, "bfloat16": False, "plain": False,
+    }  # fmt: skip
+    other = evolve(reading[arch, "clock"], arch="sm_61")
+    assert not reads_clock(other) and not reads_clock(evolve(other, cubin=b"no code", arch=arch))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_conversions_to_fewer_bits_are_found_in_the_code(reading: dict[tuple[str, str], Compiled], arch: str) -> None:
+    assert narrow_instructions(reading[arch, "half"]) == {"F2FP"}
+    assert narrow_instructions(reading[arch, "bfloat16"]) <= {"F2FP", "F2F"} and narrow_instructions(
+        reading[arch, "bfloat16"]
+    )
+    assert not narrow_instructions(reading[arch, "plain"]) and not narrow_instructions(reading[arch, "clock"])
+
+
+def test_variables_that_outlive_a_launch_are_found() -> None:
+    text = """
+namespace ours { __device__ float kept[100]; }
+__device__ int counter = 3;
+static __device__ unsigned hidden;
+__constant__ float table[4];
+__device__ int count(int i) { static int calls = 1; return calls += i; }
+__global__ void k(float* x, int n) {
+    ours::kept[threadIdx.x] = x[n]; counter++; hidden++; printf("%d", n);
+    x[0] = table[n] + ours::kept[n] + counter + hidden + count(n);
+}
+"""
+    compiler = Compiler()
+    kernels = parse(text).kernels
+    (build,) = compiler.compile(CompileJob(text, "/nowhere/k.cu", kernels)).values()
+    compiler.close()
+    assert isinstance(build, Compiled), build
+    found = {variable.name: variable.size_bytes for variable in writable_variables(build.cubin)}
+    assert found == {"kept": 400, "counter": 4, "hidden": 4, "calls": 4}
+    assert writable_variables(b"no code") == ()
