@@ -336,7 +336,7 @@ Verdict = Union[Verified, Wrong, Unsafe, Cheating, Unverified]
 
 @frozen
 class Timing:
-    """Times of one kernel in one case. Cold: rotated buffers; hot: the same buffers again and again."""
+    """Times of one kernel in one case. Cold: nothing of its data is in the cache; hot: the same buffers again and again."""
 
     median_us: float
     q1_us: float
@@ -345,7 +345,7 @@ class Timing:
     cold: bool
     sm_clock_mhz: float
     gap_us: float
-    """Time of an empty kernel in the same graph: the launch floor, included in `median_us`."""
+    """Time of an empty kernel of the same shape, included in `median_us`."""
     case: str
     bytes: int | None = None
     flops: int | None = None
@@ -354,8 +354,8 @@ class Timing:
     roof_fraction: float | None = None
     hot_median_us: float | None = None
     """The same with its data in the cache, when `cold` and the kernel may be run again and again on one set."""
-    method: str = "graph"
-    """How it was timed: `graph` (launches back to back in a CUDA graph), `events` (one launch at a time) or `cupti`."""
+    method: str = "timer"
+    """How it was timed: `timer` (one launch at a time, between two readings of the card's own timer)."""
     notes: tuple[str, ...] = ()
     """What qualifies the figure: `2 samples left out while the GPU slowed itself down`."""
 

@@ -1,10 +1,11 @@
 """How fast a kernel is, and whether it is faster than another: `benchmark` measures, `compare` decides.
 
-The device replays CUDA graphs of many launches over rotated buffers (`stopwatch.Stopwatch`), the kernel, its rival
-and an empty kernel in turn, each program on each other's buffers too, so that drifts of the clock and the places of
-buffers hit all alike. Two kernels of one machine code are not raced at all. Everything from there on is arithmetic on the
-samples and lives here: medians, quartiles, and a bootstrap interval of the paired ratios (Efron, Tibshirani: An
-Introduction to the Bootstrap, chapter 13). Samples are left out for named reasons only, never for being slow.
+The device times single launches on rotated buffers (`stopwatch.Stopwatch`), the kernel, its rival and an empty kernel
+in turn, each program on each other's buffers too, so that drifts of the clock and the places of buffers hit all alike.
+Two kernels of one machine code are not raced at all. Everything from there on is arithmetic on the samples and lives
+here: medians, quartiles, and a bootstrap interval of the paired ratios (Efron, Tibshirani: An Introduction to the
+Bootstrap, chapter 13), in time and in clock cycles. Samples are left out for named reasons only, never for being slow,
+and the timing says how many.
 """
 
 import os
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from dice_lsp.records import (
     Ambiguous,
@@ -30,11 +31,11 @@ from dice_lsp.records import (
     Unsafe,
     Verdict,
 )
+from dice_lsp.wording import count
 from dice_lsp.worker import roofline
 from dice_lsp.worker.arguments import BadSpec, Bound, bind, scalar_bytes
 from dice_lsp.worker.cases import given_dims
 from dice_lsp.worker.device import (
-    L2_FACTOR,
     Declined,
     GpuBackend,
     Samples,
@@ -53,15 +54,25 @@ from dice_lsp.worker.tolerance import compare as compare_outputs
 NO_GPU = "no GPU: times need one"
 OUTPUTS_CHANGED = "outputs changed during timing"
 """How the reason of a `NotTimed` begins when a timed run did not compute what the checked run did."""
+REMEMBERS = "results are remembered"
+"""How it begins when a launch is fast only on numbers that the kernel has seen before."""
+TOO_FAST = "physically impossible"
+"""How it begins when not even the results can be written in that time."""
 TIMED_RUN_FAILED = "a timed run failed"
 """How the reason of a `NotTimed` begins when the kernel broke a rule in the benchmark's case."""
 SAME_CODE = "the machine code is the same"
 RESOLUTION = 0.005
 """Half a percent: no smaller difference is called one."""
+RESOLUTION_US = 0.03
+"""Nor is one of less than a step of the card's timer, however often it is read (32 ns on an H200)."""
 MAX_SPREAD = 0.1
 """Interquartile range over median from which samples are too scattered to settle anything."""
 LOW_CLOCK = 0.9
 LAUNCH_BOUND = 2.0
+ENOUGH_L2 = 5
+"""A set of buffers of so many times the L2 takes long to make: then there is one of known numbers and one of new ones."""
+METHOD = "timer"
+"""`Timing.method` of the one way in which is timed here."""
 SLOWDOWN_BITS = 0x8 | 0x20 | 0x40 | 0x80
 """NVML's reasons hardware slowdown, software thermal, hardware thermal and power brake. The power cap is none of
 them: heavy kernels run at it for good."""
@@ -115,16 +126,16 @@ def keep(clock_mhz: Sequence[float | None], throttle: Sequence[int | None]) -> K
         return "the GPU slows itself down (heat or power): try again when it has cooled"
     reasons = []
     if held:
-        reasons.append(f"{held} samples while the GPU slowed itself down")
+        reasons.append(f"{count(held, 'sample')} left out while the GPU slowed itself down")
     if slow:
-        reasons.append(f"{slow} samples below {LOW_CLOCK:.0%} of the usual clock")
+        reasons.append(f"{count(slow, 'sample')} left out below {LOW_CLOCK:.0%} of the usual clock")
     return Kept(tuple(kept), tuple(reasons))
 
 
-def net(samples: Sequence[float], overhead_us: float, launches: int) -> list[float]:
-    """Samples less what the events around a graph add, as far as that is a plausible figure."""
-    share = overhead_us / launches if 0.0 < overhead_us < 50.0 else 0.0
-    return [sample - min(share, sample / 2) for sample in samples]
+def net(samples: Sequence[float], overhead_us: float) -> list[float]:
+    """Samples less what timing a single launch adds, as far as that is a plausible figure."""
+    share = overhead_us if 0.0 < overhead_us < 50.0 else 0.0
+    return [max(sample - share, sample / 20) for sample in samples]
 
 
 def ratio_interval(rival: Sequence[float], own: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
@@ -137,13 +148,19 @@ def ratio_interval(rival: Sequence[float], own: Sequence[float], seed: int = 0) 
 
 
 def compare(
-    own: Sequence[float], rival: Sequence[float], *, floor_us: float, clock_mhz: Sequence[float | None] = ()
+    own: Sequence[float],
+    rival: Sequence[float],
+    *,
+    floor_us: float,
+    clock_mhz: Sequence[float | None] = (),
+    speeds_mhz: tuple[Sequence[float | None], Sequence[float | None]] | None = None,
 ) -> Comparison:
     """What paired samples say about `own` against `rival`, both in microseconds per launch.
 
-    A difference must keep its whole interval beyond `RESOLUTION`, and the clock must not have moved more than it: the
-    two samples of a pair share one clock reading, so their ratio is a ratio of cycles then too. When both take less
-    than twice the launch floor, what differs is mostly how launches overlap, so that nothing is claimed.
+    A difference must keep its whole interval beyond `RESOLUTION`, or for short kernels beyond `RESOLUTION_US`, in time and
+    in clock cycles: `speeds_mhz` are the clocks that were measured while each of the two ran. Where the card does not tell them, its clock (`clock_mhz`, a reading
+    per pair) must not have moved by more than the times differ. When both take less than twice the launch floor, what
+    differs is mostly the launching, so that nothing is claimed.
     """
     ratio, low, high = ratio_interval(rival, own)
     mine, theirs = summarize(own), summarize(rival)
@@ -154,16 +171,42 @@ def compare(
     spread = max(mine.spread, theirs.spread)
     if spread > MAX_SPREAD:
         return Ambiguous(f"the times scatter by {spread:.0%}: try again on a quiet GPU", ratio)
-    clocks = [clock for clock in clock_mhz if clock]
-    moved = (max(clocks) - min(clocks)) / max(clocks) if clocks else 0.0
-    if low > 1 + RESOLUTION or high < 1 - RESOLUTION:
-        distance = max(low - 1, 1 - high)
-        if moved > MAX_SPREAD and distance < moved:
-            return Ambiguous(f"the clock moved by {moved:.0%}, more than the times differ", ratio)
+    least = max(RESOLUTION, RESOLUTION_US / min(mine.median, theirs.median))
+    if low > 1 + least or high < 1 - least:
+        doubt = _clock_doubt(own, rival, (ratio, low, high), clock_mhz, speeds_mhz)
+        if doubt is not None:
+            return Ambiguous(doubt, ratio)
         return Faster(ratio, low, high) if low > 1 else Slower(ratio, low, high)
-    if low >= 1 - RESOLUTION and high <= 1 + RESOLUTION:
+    if low >= 1 - least and high <= 1 + least:
         return Same(ratio, low, high)
     return Ambiguous(f"somewhere between {low:.3f}x and {high:.3f}x: too close to tell", ratio)
+
+
+def _clock_doubt(
+    own: Sequence[float],
+    rival: Sequence[float],
+    interval: tuple[float, float, float],
+    clock_mhz: Sequence[float | None],
+    speeds_mhz: tuple[Sequence[float | None], Sequence[float | None]] | None,
+) -> str | None:
+    """Why a difference in time may be one of the clock alone; None when it is not."""
+    ratio, low, high = interval
+    if speeds_mhz is not None and len(speeds_mhz[0]) == len(own):
+        pairs = [
+            (time * speed, other * other_speed)
+            for time, speed, other, other_speed in zip(own, speeds_mhz[0], rival, speeds_mhz[1], strict=True)
+            if speed and other_speed
+        ]
+        if 2 * len(pairs) > len(own):
+            cycles, least, most = ratio_interval([theirs for _, theirs in pairs], [mine for mine, _ in pairs])
+            if (least if low > 1 else 1 / most) > 1 + RESOLUTION:
+                return None
+            return f"{ratio:.3f}x in time but {cycles:.3f}x in clock cycles: the clock differed between the two"
+    clocks = [clock for clock in clock_mhz if clock]
+    moved = (max(clocks) - min(clocks)) / max(clocks) if clocks else 0.0
+    if moved > MAX_SPREAD and max(low - 1, 1 - high) < moved:
+        return f"the clock moved by {moved:.0%}, more than the times differ"
+    return None
 
 
 def benchmark(
@@ -216,7 +259,7 @@ def benchmark(
     peaks = roofline.peaks(backend.info.attributes)
 
     def timed(*sources: Source) -> TimeResult:
-        order = _order(job, sources, bounds, cold, peaks.bytes_per_us)
+        order = _order(job, sources, bounds, cold)
         return backend.time(order, check=check_cancelled, on_progress=progress)
 
     result = timed(source) if baseline_source is None else timed(source, baseline_source)
@@ -233,19 +276,25 @@ def benchmark(
         return _untimed(result.busy)
     if (changed := changed_output(job, bounds, expected, result.outputs)) is not None:
         return _untimed(changed)
+    if result.remembered_us is not None:
+        unknown, known = result.remembered_us
+        return _untimed(
+            f"{REMEMBERS}: a launch on new numbers takes {unknown:.3g} us, the next one on the same {known:.3g} us"
+        )
     kept = keep(result.clock_mhz, result.throttle)
     if isinstance(kept, str):
         return _untimed(kept)
 
-    columns = [
-        net([column[i] for i in kept.indices], result.overhead_us, result.launches) for column in result.programs
-    ]
+    columns = [net([column[i] for i in kept.indices], result.overhead_us) for column in result.programs]
     clocks = [result.clock_mhz[i] for i in kept.indices]
-    timing = _timing(job, bounds[0], result, columns[0], clocks, peaks)
+    speeds = [[column[i] for i in kept.indices] for column in result.speeds_mhz]
+    timing = _timing(job, bounds[0], result, columns[0], speeds[0] if speeds else clocks, kept, peaks)
     if isinstance(timing, NotTimed):
         return timing, NotCompared(timing.reason)
     if rival is None:
-        rival = compare(columns[0], columns[1], floor_us=launch_floor_us(result), clock_mhz=clocks)
+        both = (speeds[0], speeds[1]) if len(speeds) > 1 else None
+        floor_us = launch_floor_us(result)
+        rival = compare(columns[0], columns[1], floor_us=floor_us, clock_mhz=clocks, speeds_mhz=both)
     return timing, rival
 
 
@@ -276,18 +325,23 @@ def _same_parameters(a: Kernel, b: Kernel) -> bool:
 
 
 def _bind(job: JudgeJob, backend: GpuBackend) -> list[Bound] | BadSpec:
-    """The first case with two sets of inputs, or with one where a single set already overflows the cache."""
+    """The first case with two sets of inputs, and a last one that is kept from the card until the timing is nearly done.
+
+    Where a single set overflows the cache anyway, there is one and the last.
+    """
     assert backend.info is not None
     dims = given_dims(job.spec)[0]
     bounds: list[Bound] = []
-    for number in (1, 2):
+    number, wanted = 0, 3
+    while len(bounds) < wanted:
+        number += 1
         folder = os.path.dirname(job.path) or None
         bound = bind(job.spec, job.kernel, dims, job.seed + number * _SEED_STEP, folder=folder)
         if isinstance(bound, BadSpec):
             return bound
         bounds.append(bound)
-        if bound.bytes >= L2_FACTOR * backend.info.l2_bytes:
-            break
+        if bound.bytes >= ENOUGH_L2 * backend.info.l2_bytes:
+            wanted = 2
     return bounds
 
 
@@ -302,9 +356,7 @@ def _run_checked(prepared: Prepared, bounds: Sequence[Bound], deadline_s: float)
     return ran
 
 
-def _order(
-    job: JudgeJob, sources: tuple[Source, ...], bounds: Sequence[Bound], cold: bool, peak_bytes_per_us: float
-) -> TimingOrder:
+def _order(job: JudgeJob, sources: tuple[Source, ...], bounds: Sequence[Bound], cold: bool) -> TimingOrder:
     first = bounds[0]
     arguments: list[TimedBuffer | TimedScalar] = []
     for name in first.order:
@@ -325,17 +377,20 @@ def _order(
         seeds=len(bounds),
         cold=cold,
         hot=cold and job.spec.cache is None,
-        peak_bytes_per_us=peak_bytes_per_us,
         deadline_s=job.run_deadline_s,
     )
+
+
+_TRICKS = {OUTPUTS_CHANGED: "timed_outputs", REMEMBERS: "remembers_results", TOO_FAST: "physically_impossible"}
 
 
 def downgraded(timing: TimingResult, case: str) -> Verdict | None:
     """What a timing says against a kernel that was found right before; None when it says nothing."""
     if not isinstance(timing, NotTimed):
         return None
-    if timing.reason.startswith(OUTPUTS_CHANGED):
-        return Cheating("its outputs differ when it is timed", timing.reason.removeprefix(f"{OUTPUTS_CHANGED}: "))
+    for beginning, trick in _TRICKS.items():
+        if timing.reason.startswith(f"{beginning}: "):
+            return Cheating(trick, timing.reason.removeprefix(f"{beginning}: "))
     failed = re.fullmatch(rf"{TIMED_RUN_FAILED} \(([\w ]+)\): (.*)", timing.reason, re.DOTALL)
     return None if failed is None else Unsafe(failed[1].replace(" ", "_"), failed[2], case)
 
@@ -346,7 +401,12 @@ def launch_floor_us(samples: Samples) -> float:
     An empty kernel of a hundred thousand blocks takes long because the card starts the blocks one after another. That
     is work that a kernel of another shape avoids, so it is no floor.
     """
-    return min(summarize(samples.gap_us).median, 2 * samples.floor_us)
+    return min(gap_us(samples), 2 * samples.floor_us)
+
+
+def gap_us(samples: Samples) -> float:
+    """The empty kernel of the launch's own shape."""
+    return summarize(net(samples.gap_us, samples.overhead_us)).median
 
 
 def changed_output(
@@ -388,19 +448,27 @@ def _timing(
     result: Samples,
     column: Sequence[float],
     clocks: Sequence[float | None],
+    kept: Kept,
     peaks: roofline.Peaks,
 ) -> Timing | NotTimed:
     summary = summarize(column)
     needed = roofline.work(job.spec, bound)
     times = roofline.limits(needed, peaks, job.spec.peak)
-    # Held against the fastest units, not those that the directive names: the kernel may use better ones.
-    least = roofline.limits(needed, peaks)
-    if (reason := roofline.impossible(summary.median, not result.cold, least)) is not None:
+    l2_bytes = int(peaks.l2_bytes)
+    if result.cold and summary.median < 0.9 * needed.beyond(l2_bytes, reads=False) / peaks.bytes_per_us:
+        return NotTimed(f"{TOO_FAST}: not even the results can be written within {summary.median:.3g} us")
+    # Held against the fastest units, not those that the directive names: the kernel may use better ones. What is
+    # written last may still lie in the cache when a launch ends.
+    certain = evolve(needed, bytes=needed.beyond(l2_bytes))
+    if (reason := roofline.impossible(summary.median, not result.cold, roofline.limits(certain, peaks))) is not None:
         return NotTimed(reason)
     if not result.cold:
         times = {name: limit for name, limit in times.items() if name != "memory"}
     roof = roofline.roof(summary.median, result.floor_us, times)
     known = [clock for clock in clocks if clock]
+    notes = list(kept.left_out)
+    if result.pauses:
+        notes.append(f"paused {count(result.pauses, 'time')} for the GPU to cool: its clock was held down")
     return Timing(
         median_us=summary.median,
         q1_us=summary.q1,
@@ -408,13 +476,15 @@ def _timing(
         samples=len(column),
         cold=result.cold,
         sm_clock_mhz=float(np.median(known)) if known else 0.0,
-        gap_us=summarize(result.gap_us).median,
+        gap_us=gap_us(result),
         case=bound.label,
         bytes=needed.bytes,
         flops=needed.flops,
         roof=None if roof is None else roof.name,
         roof_fraction=None if roof is None else min(1.0, roof.fraction),
         hot_median_us=summarize(result.hot_us).median if result.hot_us else None,
+        method=METHOD,
+        notes=tuple(notes),
     )
 
 
@@ -426,5 +496,5 @@ def describe(samples: Samples) -> Mapping[str, object]:
         "cold": samples.cold,
         "floor_us": samples.floor_us,
         "overhead_us": samples.overhead_us,
-        "gap_us": summarize(samples.gap_us).median,
+        "gap_us": gap_us(samples),
     }

@@ -56,8 +56,6 @@ KNOWN_LAUNCHES = 4096
 SPARE_OUTPUT_BYTES = 256 << 20
 RUNNER_LIMITS = Limits(file_bytes=1 << 20, open_files=1024)
 """A context maps far more than it uses, so its address space has no limit; nothing it writes is a file."""
-L2_FACTOR = 5
-"""Rotated buffers together are at least this many times the L2, so that each launch finds it cold."""
 _ALIGNMENT = 64
 _PACKAGES = {"pycuda": "pycuda", "cuda-core": "cuda.core"}
 _EXTRAS = {"pycuda": "pycuda", "cuda-core": "gpu"}
@@ -119,11 +117,10 @@ class TimingOrder:
     cold: bool = True
     hot: bool = False
     """Also time the first program with its data in the cache."""
-    peak_bytes_per_us: float = 1e6
     deadline_s: float = 10.0
     target_us: float = 1000.0
     least_samples: int = 20
-    most_samples: int = 60
+    most_samples: int = 40
     budget_s: float = 1.0
     most_budget_s: float = 10.0
 
@@ -148,11 +145,11 @@ class Samples:
     gap_us: tuple[float, ...]
     """The empty kernel of the same launch shape."""
     floor_us: float
-    """The empty kernel of one block: what one more launch in a graph costs."""
+    """The empty kernel of one block in a row of them: what any launch takes."""
     overhead_us: float
-    """What the two events add around a whole graph, already in every sample."""
+    """What timing a single launch adds to what it takes in a row, already in every sample and in `gap_us`."""
     launches: int
-    """Launches in one sample."""
+    """Launches in one replay."""
     sets: int
     cold: bool
     clock_mhz: tuple[float | None, ...]
@@ -163,7 +160,13 @@ class Samples:
     """One sentence if somebody else used the device meanwhile."""
     outputs: tuple[TimedOutput, ...] = field(factory=tuple)
     hot_us: tuple[float, ...] = ()
-    """The first program with its data in the cache, where asked for and possible."""
+    """The first program with its data in the cache, where asked for; less what timing adds."""
+    speeds_mhz: tuple[tuple[float | None, ...], ...] = ()
+    """The multiprocessors' mean clock while each program ran, by the card's own counters; as `programs`."""
+    pauses: int = 0
+    """How often the card was left to cool."""
+    remembered_us: tuple[float, float] | None = None
+    """Where the first program seems to keep results: a launch on numbers never seen before, and the next on the same."""
 
 
 @frozen
@@ -572,10 +575,6 @@ class GpuBackend:
                 "checked_programs": order.checked_programs,
                 "cold": order.cold,
                 "hot": order.hot,
-                "peak_bytes_per_us": order.peak_bytes_per_us,
-                "l2_factor": L2_FACTOR,
-                "most_sets": 2048,
-                "most_launches": 2048,
                 "target_us": order.target_us,
                 "least_samples": order.least_samples,
                 "most_samples": order.most_samples,
@@ -618,7 +617,7 @@ class GpuBackend:
             programs=tuple(tuple(column) for column in answer["samples_us"]),
             gap_us=tuple(answer["gap_us"]),
             floor_us=answer["floor_us"],
-            overhead_us=answer["overhead_us"],
+            overhead_us=float(np.median(answer["single_us"])) - answer["floor_us"],
             launches=answer["launches"],
             sets=answer["sets"],
             cold=answer["cold"],
@@ -627,6 +626,9 @@ class GpuBackend:
             busy=answer["busy"],
             outputs=outputs,
             hot_us=tuple(answer["hot_us"]),
+            speeds_mhz=tuple(tuple(column) for column in answer["speeds_mhz"]),
+            pauses=answer["pauses"],
+            remembered_us=None if answer["remembered_us"] is None else tuple(answer["remembered_us"]),
         )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 SECOND_LOOK_S = 0.7
+POWER_CAP_BIT = 0x4
+"""NVML's reason that the clock is held down by the power cap: no fault, heavy kernels run at it for good."""
 SETTLING_US = 200_000
 """A sample of NVML's tells about the sixth of a second before it, so the first ones after a moment are about the past."""
 

@@ -28,6 +28,7 @@ class Peaks:
     bytes_per_us: float
     flops_per_us: Mapping[str, float]
     """By unit, named as in a directive's `peak`: `f32`, `f64`, `f16`, `f16tc`, `tf32`, ..."""
+    l2_bytes: int = 0
 
 
 @frozen
@@ -46,6 +47,13 @@ class Work:
 
     bytes: int | None
     flops: int | None
+    written_bytes: int = 0
+    """How much of what is moved is results: the last of it may stay in the cache for a while."""
+
+    def beyond(self, l2_bytes: int, reads: bool = True) -> int:
+        """Bytes that must have passed the memory when a launch ends that found none of them in a cache of this size."""
+        written = max(0, self.written_bytes - l2_bytes)
+        return max(0, (self.bytes or 0) - self.written_bytes) + written if reads else written
 
 
 def peaks(device: Mapping[str, Any]) -> Peaks:
@@ -69,7 +77,8 @@ def peaks(device: Mapping[str, Any]) -> Peaks:
         flops["int8tc"] = flops["f16tc"] * 2
         if capability >= (8, 9):
             flops["f8tc"] = flops["f16tc"] * 2
-    return Peaks(float(device["memory_clock_khz"]) / 1e3 * 2 * float(device["bus_bits"]) / 8, flops)
+    bytes_per_us = float(device["memory_clock_khz"]) / 1e3 * 2 * float(device["bus_bits"]) / 8
+    return Peaks(bytes_per_us, flops, int(device.get("l2_bytes", 0)))
 
 
 def work(spec: LaunchSpec, bound: Bound) -> Work:
@@ -78,10 +87,12 @@ def work(spec: LaunchSpec, bound: Bound) -> Work:
     A buffer that is read and written counts twice; scratch (`tmp`) counts as nothing, it may stay in a cache.
     """
     factors = {Role.IN: 1, Role.OUT: 1, Role.IO: 2, Role.TMP: 0}
-    extents = sum(factors[b.spec.role] * b.count * b.element.itemsize for b in bound.buffers.values())
+    sizes = {name: b.count * b.element.itemsize for name, b in bound.buffers.items()}
+    extents = sum(factors[b.spec.role] * sizes[name] for name, b in bound.buffers.items())
     return Work(
         extents if spec.bytes is None else _evaluate(spec.bytes, bound.names, extents),
         None if spec.flops is None else _evaluate(spec.flops, bound.names, None),
+        sum(sizes[name] for name, b in bound.buffers.items() if b.spec.role in (Role.OUT, Role.IO)),
     )
 
 

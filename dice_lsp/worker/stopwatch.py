@@ -1,6 +1,9 @@
-"""The stopwatch of the runner child: graphs of launches over rotated buffers, replayed and timed with events."""
+"""The stopwatch of the runner child: single launches, each led in alike and between two notes of the card's own time."""
 
+import ctypes
+import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -22,22 +25,40 @@ from dice_lsp.worker.gpu_driver import (
     ask,
     error_name,
 )
-from dice_lsp.worker.monitor import Monitor
+from dice_lsp.worker.monitor import POWER_CAP_BIT, Monitor
+
+log = logging.getLogger(__name__)
 
 OUTPUT_POISON = 0xFF
-EVENTS_US = 2.3
-"""About what two events add around a graph (H200): for sizing and the hot figure, the cold one is corrected by its own."""
 SLOWEST_US = 2e6
-RESTORED_SAMPLE_US = 300.0
-"""How long a sample with restored buffers should be: each launch of it needs buffers of its own."""
+SETS = 6
+"""How many sets of buffers are rotated: places of buffers differ, and a kernel that keeps results meets several inputs."""
 CHECKED_BYTES = 512 << 20
 """How much of what the timed runs wrote is read back; of more, evenly spaced sets are."""
-EMPTY_SHARE = 0.5
-"""About what the graph of empty kernels takes of the time of a replay, for sizing."""
-LONG_WAIT_US = 1e6
-"""Work that takes longer is not queued in one go, so that a cancel need not wait for it."""
+SWEEP_FACTOR = 2
+"""How many times the L2 is read between two cold launches. Its replacement is not by age alone, so once is too little."""
+CLOCK_SLOTS = 512
+"""Multiprocessors that a reading of the clocks has room for."""
+CLOCK_BYTES = 2 * CLOCK_SLOTS * 16
+"""The readings before and after a replay."""
+MOST_LAUNCHES = 64
+NOTES_BYTES = CLOCK_BYTES + 16 * MOST_LAUNCHES
+"""The clocks, and two times for each launch of a replay."""
+MOST_KERNELS = 512
+"""Of a replay, so that graphs stay quick to make."""
+MOST_RUNS = 8
+MOST_REPLAYS = MOST_RUNS + 2
+"""Of a block: its runs, and the empty kernels of its halves."""
+NOTES_ROOM = 16 << 20
+FALLEN_CLOCK = 0.97
+MOST_PAUSES_S = 1.0
+REMEMBERED = 1.5
+"""From which ratio a launch on numbers never seen before is suspiciously slow beside the next ones on the same."""
+REMEMBERED_US = 2.0
+"""And by how much, so that no flicker of a short launch is taken for it."""
+FRESH_LOADS = 5
 
-EMPTY_PTX = b"""
+OWN_PTX = b"""
 .version 6.3
 .target sm_75
 .address_size 64
@@ -45,8 +66,134 @@ EMPTY_PTX = b"""
 {
     ret;
 }
+.visible .entry dice_sweep(.param .u64 from, .param .u64 count, .param .u64 sink)
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<8>;
+    .reg .f32 %f<6>;
+    ld.param.u64 %rd1, [from];
+    ld.param.u64 %rd2, [count];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r3;
+    mov.u32 %r1, %nctaid.x;
+    mul.lo.u32 %r2, %r1, %r2;
+    cvt.u64.u32 %rd3, %r3;
+    cvt.u64.u32 %rd4, %r2;
+    shl.b64 %rd5, %rd3, 4;
+    add.u64 %rd1, %rd1, %rd5;
+    shl.b64 %rd6, %rd4, 4;
+    mov.f32 %f5, 0f00000000;
+    bra CHECK;
+NEXT:
+    ld.global.cg.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];
+    add.f32 %f1, %f1, %f2;
+    add.f32 %f3, %f3, %f4;
+    add.f32 %f1, %f1, %f3;
+    add.f32 %f5, %f5, %f1;
+    add.u64 %rd1, %rd1, %rd6;
+    add.u64 %rd3, %rd3, %rd4;
+CHECK:
+    setp.lt.u64 %p1, %rd3, %rd2;
+    @%p1 bra NEXT;
+    setp.eq.f32 %p2, %f5, 0f4640E400;
+    @!%p2 ret;
+    ld.param.u64 %rd7, [sink];
+    st.global.f32 [%rd7], %f5;
+    ret;
+}
+.visible .entry dice_fill(.param .u64 to, .param .u64 count)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<7>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u64 %rd2, [count];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r3;
+    mov.u32 %r1, %nctaid.x;
+    mul.lo.u32 %r2, %r1, %r2;
+    cvt.u64.u32 %rd3, %r3;
+    cvt.u64.u32 %rd4, %r2;
+    shl.b64 %rd5, %rd3, 4;
+    add.u64 %rd1, %rd1, %rd5;
+    shl.b64 %rd6, %rd4, 4;
+    mov.u32 %r1, -1;
+    bra CHECK;
+NEXT:
+    st.global.v4.u32 [%rd1], {%r1, %r1, %r1, %r1};
+    add.u64 %rd1, %rd1, %rd6;
+    add.u64 %rd3, %rd3, %rd4;
+CHECK:
+    setp.lt.u64 %p, %rd3, %rd2;
+    @%p bra NEXT;
+    ret;
+}
+.visible .entry dice_copy(.param .u64 to, .param .u64 count, .param .u64 from)
+{
+    .reg .pred %p;
+    .reg .b32 %r<8>;
+    .reg .b64 %rd<8>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u64 %rd2, [count];
+    ld.param.u64 %rd7, [from];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r3, %r1, %r2, %r3;
+    mov.u32 %r1, %nctaid.x;
+    mul.lo.u32 %r2, %r1, %r2;
+    cvt.u64.u32 %rd3, %r3;
+    cvt.u64.u32 %rd4, %r2;
+    shl.b64 %rd5, %rd3, 4;
+    add.u64 %rd1, %rd1, %rd5;
+    add.u64 %rd7, %rd7, %rd5;
+    shl.b64 %rd6, %rd4, 4;
+    bra CHECK;
+NEXT:
+    ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd7];
+    st.global.v4.u32 [%rd1], {%r4, %r5, %r6, %r7};
+    add.u64 %rd1, %rd1, %rd6;
+    add.u64 %rd7, %rd7, %rd6;
+    add.u64 %rd3, %rd3, %rd4;
+CHECK:
+    setp.lt.u64 %p, %rd3, %rd2;
+    @%p bra NEXT;
+    ret;
+}
+.visible .entry dice_time(.param .u64 place)
+{
+    .reg .b64 %rd<3>;
+    mov.u64 %rd1, %globaltimer;
+    ld.param.u64 %rd2, [place];
+    st.global.u64 [%rd2], %rd1;
+    ret;
+}
+.visible .entry dice_clock(.param .u64 place)
+{
+    .reg .pred %p;
+    .reg .b32 %r;
+    .reg .b64 %rd<5>;
+    mov.u32 %r, %smid;
+    setp.ge.u32 %p, %r, 512;
+    @%p ret;
+    ld.param.u64 %rd1, [place];
+    mul.wide.u32 %rd2, %r, 16;
+    add.u64 %rd1, %rd1, %rd2;
+    mov.u64 %rd3, %globaltimer;
+    mov.u64 %rd4, %clock64;
+    st.global.v2.u64 [%rd1], {%rd3, %rd4};
+    ret;
+}
 \0"""
-"""A kernel that does nothing: the driver compiles it, so it fits every architecture."""
+"""Our own kernels, which the driver compiles for whatever card is there: one that does nothing; one that reads `count`
+groups of four floats (and stores their sum if it is 12345, which zeros never give); one that fills as many with ones in
+every bit, and one that copies them; one that notes the time in nanoseconds; and one that notes, for its multiprocessor,
+the time and its clock."""
 RESTORED = ("io",)
 """Roles of buffers that a kernel finds with their first values at every launch, also while it is timed."""
 POISONED = ("out", "tmp")
@@ -94,11 +241,52 @@ class Run:
     code: int
 
 
+Action = Callable[[], None]
+
+
+@frozen
+class _Replay:
+    """A replay as a graph, its number in the block, which says where it notes what, and how many launches it times."""
+
+    graph: Any
+    number: int
+    count: int
+
+
+class _Player:
+    """Plays replays of one shape in one executable graph, which is made to be each of them in turn.
+
+    Every executable graph has gaps of its own between its kernels, up to a tenth of a microsecond off another's. Were
+    each replay to have its own, a short kernel would be told to be faster than itself.
+    """
+
+    def __init__(self, stopwatch: "Stopwatch") -> None:
+        self._stopwatch = stopwatch
+        self._common: Any = None
+        self._own: dict[int, Any] = {}
+        """Executables of replays that the common one cannot be made to be, by the address of their graph."""
+
+    def play(self, replay: _Replay) -> None:
+        stream = self._stopwatch.stream
+        ask(cu.cuGraphLaunch, self._executable(replay.graph), stream)
+
+    def _executable(self, graph: Any) -> Any:
+        if self._common is None:
+            self._common = self._stopwatch.instantiated(graph)
+        own = self._own.get(int(graph))
+        if own is None:
+            if int(cu.cuGraphExecUpdate(self._common, graph)[0]) == 0:
+                return self._common
+            log.info("a replay gets a graph of its own")
+            own = self._own[int(graph)] = self._stopwatch.instantiated(graph)
+        return own
+
+
 _SECOND_HALF = (Run(1, 0, 0), Run(0, 1, 0), Run(0, 0, 1), Run(1, 1, 1))
 
 
 def block_halves(programs: int, short: bool = False) -> tuple[tuple[Run, ...], ...]:
-    """The replays of one block, in order; a graph of empty kernels runs before each half.
+    """The replays of one block, in order; empty kernels run before each half.
 
     One program is one replay. Of two, each runs on each copy from each load of its code, in the order 0110 1001, and
     the first half is the second with the programs exchanged: whatever depends on the place in a half, on what ran
@@ -117,26 +305,30 @@ def block_halves(programs: int, short: bool = False) -> tuple[tuple[Run, ...], .
 
 
 class Stopwatch:
-    """Times one or two programs and an empty kernel of the same launch shape, interleaved, on rotated buffers.
+    """Times one or two programs and an empty kernel of the same launch shape, interleaved, one launch at a time.
 
-    Cold: there are R sets of buffers, together at least `l2_factor` times the L2, used in turn, so that a launch finds
-    nothing of its data in the cache. A replay is that of a CUDA graph of K launches, K a multiple of R; where
-    all R launches would take too long for one replay, each sample replays the next K of them. Hot: R = 1.
+    In a replay each launch is led in alike: its outputs are poisoned, what it reads and writes is restored, and for a cold
+    launch the L2 is filled by reading other memory, because a fill by writing would leave dirty lines that the launch then
+    has to wait for. Then a kernel of one thread notes the time, the launch runs, and another such kernel notes the time.
+    So a launch begins on a card with nothing else to do and nothing of its own in the cache, and all of it is seen:
+    launches back to back would overlap their first and last blocks, and each would write back what the one before has
+    left dirty. All of that is one CUDA graph of kernels alone, so that nothing waits for this process; events in place of
+    the notes, or launches that are queued one by one, scatter by half a microsecond. What lies between two notes with an
+    empty kernel in place of the launch is measured in every block, in the same graph, and taken off but for what an empty
+    kernel costs in a row of them.
 
-    A sample of one program is one replay. A sample of two is a block of eight (`block_halves`), and what is kept of
-    each program is the mean of its four. That is because a program's time depends on more than its code: a buffer's
+    A sample of one program is the mean of a replay. A sample of two is a block of eight (`block_halves`), and what is
+    kept of each program is the mean of its four. That is because a program's time depends on more than its code: a buffer's
     physical pages decide which memory channels a strided access meets, so that the very same code was 1.5 % slower on
     one copy of its output than on another; and the first to run after the empty kernels meets another card than the
     second. Were each program to keep its own copy and its own place, that would be told as a difference of the
     programs. Inputs exist once, both programs read the same addresses, so their place favours neither.
 
-    Buffers that a kernel reads and writes are restored before each replay, outside the timed events; then K = R, so a
-    set is used once per replay. Outputs are poisoned before every batch of samples. In the last batch a copy is
-    poisoned again before its last replay in each half, because the other program has written there: what is handed
-    back of program 0 was written by program 0 while it was timed.
+    Before the last samples the inputs are exchanged among the sets in place, and one of them was not on the card before:
+    an answer that was kept for an address is the wrong one then, and one that is kept for the numbers has to be
+    computed first, which takes longer than the launches after it (`_remembered`). What is handed back of program 0 was
+    written by program 0 while it was timed.
     """
-
-    BATCH = 6
 
     def __init__(self, card: Card, params: Mapping[str, Any], job: process.Job) -> None:
         self.card = card
@@ -148,12 +340,13 @@ class Stopwatch:
         self.block: Dim3 = tuple(params["block"])
         self.smem_bytes = int(params["smem_bytes"])
         self.l2_bytes = card.attribute("L2_CACHE_SIZE")
+        self.multiprocessors = card.attribute("MULTIPROCESSOR_COUNT")
         self.releases: list[Callable[[], None]] = []
         self.programs: list[list[Function]] = []
         """Each program as often as its code is loaded."""
         self.buffers: list[_Buffer] = []
         self.seeds = int(params["seeds"])
-        self.has_io = any(a.get("role") in RESTORED and a["nbytes"] for a in params["arguments"])
+        self.exchanged = False
         self.lost = False
 
     # Setting up
@@ -163,10 +356,17 @@ class Stopwatch:
         busy = monitor.busy_reason(idle_s)
         if busy is not None:
             return {"declined": busy}
+        self._forget_persisting_lines()
         try:
             return self._measure(monitor)
         finally:
             self._release()
+
+    @staticmethod
+    def _forget_persisting_lines() -> None:
+        """A kernel verified before may have asked for lines that stay in the L2; a card without them answers an error."""
+        cu.cuCtxResetPersistingL2Cache()
+        cu.cuCtxSetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
 
     def _release(self) -> None:
         if not self.lost and int(cu.cuCtxSynchronize()[0]) == 0:
@@ -178,49 +378,46 @@ class Stopwatch:
         self.releases.append(lambda: self.driver.free(address))
         return address
 
+    def _load_once(self, number: int) -> Function:
+        program = self.params["programs"][number]
+        return self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes)
+
     def _load(self) -> dict[str, Any] | None:
         """Load the code, of two programs in the order 0110; an answer if that of a program does not load here."""
         count = len(self.params["programs"])
         self.programs = [[] for _ in range(count)]
         for number in (*range(count), *(reversed(range(count)) if count > 1 else ())):
-            program = self.params["programs"][number]
             try:
-                loaded = self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes)
+                self.programs[number].append(self._load_once(number))
             except DriverError as error:
                 if error.code in UNLOADABLE or error.code == NOT_FOUND:
                     return {"unloadable": {"program": number, "reason": error_name(error.code)}}
                 raise
-            self.programs[number].append(loaded)
-        module = ask(cu.cuModuleLoadData, EMPTY_PTX)
-        self.empty = ask(cu.cuModuleGetFunction, module, b"dice_empty")
+        module = ask(cu.cuModuleLoadData, OWN_PTX)
+        self.empty, self.sweep, self.filling, self.copying, self.time, self.clock = (
+            ask(cu.cuModuleGetFunction, module, b"dice_" + name)
+            for name in (b"empty", b"sweep", b"fill", b"copy", b"time", b"clock")
+        )
         allow_dynamic_smem(self.empty, self.smem_bytes)
-        # Code is loaded at its first launch, which must not happen while a graph is captured.
-        ask(cu.cuLaunchKernel, self.empty, 1, 1, 1, 1, 1, 1, 0, self.stream, 0, 0)
         return None
 
     def _sets(self) -> tuple[int, bool]:
         """How many rotated sets, and whether that makes the runs cold."""
-        pointers = [a for a in self.params["arguments"] if "data" not in a]
-        set_bytes = sum(a["nbytes"] for a in pointers)
-        if not set_bytes:
+        if not self._footprint() or not self.params["cold"]:
             return 1, False
-        wanted = int(self.params["l2_factor"]) * self.l2_bytes
-        sets = 1 if set_bytes >= wanted else -(-wanted // set_bytes) + 1
-        programs = len(self.params["programs"])
-        footprint = sum(a["nbytes"] * (1 if a["role"] == "in" else programs) for a in pointers)
-        free_bytes, _ = ask(cu.cuMemGetInfo)
-        most = max(1, min(int(self.params["most_sets"]), int(free_bytes) // 2 // footprint))
-        cold = bool(self.params["cold"]) and sets <= most
-        if not cold:
-            sets, most = 1, max(1, min(most, self.l2_bytes // 2 // set_bytes))
-        if self.has_io:
-            # A set is used once per sample then, so more sets make the sample long enough to be timed well.
-            fastest_us = 1.0 + set_bytes / float(self.params["peak_bytes_per_us"])
-            sets = min(most, max(sets, math.ceil(RESTORED_SAMPLE_US / fastest_us)))
-        return sets, cold
+        return next((sets for sets in range(SETS, 1, -1) if self._fits(sets)), 1), True
+
+    def _footprint(self) -> int:
+        """Bytes of one set, written buffers as often as there are programs."""
+        copies = len(self.params["programs"])
+        pointers = [a for a in self.params["arguments"] if "data" not in a]
+        return sum(int(a["nbytes"]) * (1 if a["role"] == "in" else copies) for a in pointers)
+
+    def _fits(self, sets: int) -> bool:
+        """Whether the sets take no more than half of the free memory."""
+        return sets * self._footprint() <= int(ask(cu.cuMemGetInfo)[0]) // 2
 
     def _fill(self, sets: int) -> None:
-        arena = self.card.arena
         for argument in self.params["arguments"]:
             if "data" in argument:
                 continue
@@ -230,78 +427,135 @@ class Stopwatch:
             slabs = [self._allocate(stride * sets) for _ in range(copies)]
             buffer = _Buffer(argument["name"], role, nbytes, stride, argument["offsets"], slabs, [])
             self.buffers.append(buffer)
-            if not nbytes:
-                continue
-            for seed in range(min(len(buffer.offsets), sets)):
-                data = arena[buffer.offsets[seed] : buffer.offsets[seed] + nbytes]
-                if role in RESTORED:
-                    buffer.pristine.append(self._allocate(nbytes))
-                    self.driver.upload(buffer.pristine[-1], data)
-                elif role == "in":
-                    self.driver.upload(buffer.address(0, seed), data)
+            if role in RESTORED and nbytes:
+                for offset in buffer.offsets:
+                    buffer.pristine.append(self._allocate(stride))
+                    self.driver.upload(buffer.pristine[-1], self.card.arena[offset : offset + nbytes])
+        self._bring_inputs(sets)
+
+    def _bring_inputs(self, sets: int) -> None:
+        """Put each set's inputs where they belong."""
+        first: dict[int, int] = {}
+        for index in range(sets):
+            first.setdefault(self.seed_of(index), index)
+        inputs = [buffer for buffer in self.buffers if buffer.role == "in" and buffer.nbytes]
+        for buffer in inputs:
+            for seed, index in first.items():
+                offset = buffer.offsets[seed]
+                self.driver.upload(buffer.address(0, index), self.card.arena[offset : offset + buffer.nbytes])
         # Copies from plain memory may still be under way when they return, on no stream of ours.
         ask(cu.cuCtxSynchronize)
-        for buffer in self.buffers:
-            if buffer.role == "in" and buffer.nbytes:
-                for index in range(self.seeds, sets):
-                    source = buffer.address(0, index % self.seeds)
-                    ask(cu.cuMemcpyDtoDAsync, buffer.address(0, index), source, buffer.nbytes, self.stream)
+        for buffer in inputs:
+            for index in range(sets):
+                if (source := first[self.seed_of(index)]) != index:
+                    to, origin = buffer.address(0, index), buffer.address(0, source)
+                    ask(cu.cuMemcpyDtoDAsync, to, origin, buffer.nbytes, self.stream)
+
+    def seed_of(self, index: int) -> int:
+        """Which inputs a set holds. The last seed is kept back until the exchange, which also gives each set new ones."""
+        return seed_of_set(index, self.seeds, self.exchanged)
 
     def _arguments(self, copy: int, index: int) -> list["int | bytes"]:
         buffers = iter(self.buffers)
-        seed = index % self.seeds
+        seed = self.seed_of(index)
         return [
             bytes.fromhex(a["data"][seed]) if "data" in a else next(buffers).address(copy, index)
             for a in self.params["arguments"]
         ]
 
-    def _restore(self, copy: int, indices: Sequence[int]) -> None:
+    # What is queued
+
+    def _lead_in(self, cold: bool, copy: int, index: int) -> list[Action]:
+        """Everything that makes one launch like any other."""
+        actions = []
         for buffer in self.buffers:
-            if buffer.role in RESTORED and buffer.nbytes:
-                for index in indices:
-                    source = buffer.pristine[index % self.seeds]
-                    ask(cu.cuMemcpyDtoDAsync, buffer.address(copy, index), source, buffer.nbytes, self.stream)
+            if not buffer.nbytes:
+                continue
+            if buffer.role in RESTORED:
+                source = buffer.pristine[self.seed_of(index)]
+                actions.append(self._over(self.copying, buffer.address(copy, index), buffer.nbytes, source))
+            elif buffer.role in POISONED:
+                actions.append(self._over(self.filling, buffer.address(copy, index), buffer.nbytes))
+        return actions + self._cool_cache(cold)
 
-    def _poison(self, copies: Sequence[int], indices: Sequence[int]) -> None:
-        """Fill the sets from the lowest to the highest index with poison."""
-        first, count = min(indices), max(indices) - min(indices) + 1
-        for buffer in self.buffers:
-            if buffer.role in POISONED and buffer.nbytes:
-                for copy in copies:
-                    address, nbytes = buffer.address(copy, first), buffer.stride * count
-                    ask(cu.cuMemsetD8Async, address, OUTPUT_POISON, nbytes, self.stream)
+    def _over(self, function: Any, to: int, nbytes: int, *more: int) -> Action:
+        """Fill or copy in groups of 16 bytes; a set's share of a buffer is a multiple of them."""
+        groups = -(-nbytes // 16)
+        blocks = min(4 * self.multiprocessors, -(-groups // 512))
+        return self._own(function, (blocks, 1, 1), (512, 1, 1), 0, to, groups, *more)
 
-    def _launch(self, run: Run, index: int) -> None:
-        function = self.programs[run.program][run.code]
-        self.driver.launch(function, self.grid, self.block, self.smem_bytes, self._arguments(run.copy, index))
+    def _cool_cache(self, cold: bool) -> list[Action]:
+        words = (self.swept, SWEEP_FACTOR * self.l2_bytes // 16, self.swept)
+        return [self._own(self.sweep, (4 * self.multiprocessors, 1, 1), (512, 1, 1), 0, *words)] if cold else []
 
-    def _graph(self, queue: Callable[[], None]) -> Any:
+    def _launch(self, run: Run, index: int) -> Action:
+        function, arguments = self.programs[run.program][run.code], self._arguments(run.copy, index)
+        return lambda: self.driver.launch(function, self.grid, self.block, self.smem_bytes, arguments)
+
+    def _own(self, function: Any, grid: Dim3, block: Dim3, smem_bytes: int, *words: int) -> Action:
+        """One of our own kernels; its parameters are 64-bit words."""
+        values = [ctypes.c_uint64(word) for word in words]
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+
+        def queue() -> None:
+            place = ctypes.addressof(pointers) if values else 0
+            ask(cu.cuLaunchKernel, function, *grid, *block, smem_bytes, self.stream, place, 0)
+
+        return queue
+
+    def _between_notes(self, steps: Sequence[tuple[Sequence[Action], Sequence[Action]]], number: int) -> _Replay:
+        """Of each step the first is done and the second timed."""
+        place = self.notes + number * NOTES_BYTES
+
+        def note(index: int) -> Action:
+            return self._own(self.time, (1, 1, 1), (1, 1, 1), 0, place + CLOCK_BYTES + 8 * index)
+
+        def clocks(offset: int) -> Action:
+            return self._own(self.clock, (2 * self.multiprocessors, 1, 1), (32, 1, 1), 0, place + offset)
+
+        actions = [clocks(0)]
+        for index, (before, timed) in enumerate(steps):
+            actions += [*before, note(2 * index), *timed, note(2 * index + 1)]
+        actions.append(clocks(CLOCK_BYTES // 2))
+        graph = self._captured(actions)
+        self.releases.append(lambda: ask(cu.cuGraphDestroy, graph))
+        return _Replay(graph, number, len(steps))
+
+    def _captured(self, actions: Sequence[Action]) -> Any:
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         ask(cu.cuStreamBeginCapture, self.stream, mode)
         try:
-            queue()
+            for action in actions:
+                action()
         finally:
             graph = ask(cu.cuStreamEndCapture, self.stream)
+        return graph
+
+    def instantiated(self, graph: Any) -> Any:
         executable = ask(cu.cuGraphInstantiate, graph, 0)
-        ask(cu.cuGraphDestroy, graph)
         self.releases.append(lambda: ask(cu.cuGraphExecDestroy, executable))
-        # Else the first replay of each graph, which may be a timed one, would bring it to the card.
+        # Else its first replay, which may be a timed one, would bring it to the card.
         ask(cu.cuGraphUpload, executable, self.stream)
         return executable
 
-    def _program_graph(self, run: Run, indices: Sequence[int]) -> Any:
-        def queue() -> None:
-            for index in indices:
-                self._launch(run, index)
+    def _program_replay(self, run: Run, indices: Sequence[int], cold: bool, number: int = 0) -> _Replay:
+        steps = [(self._lead_in(cold, run.copy, index), [self._launch(run, index)]) for index in indices]
+        return self._between_notes(steps, number)
 
-        return self._graph(queue)
+    def _empty_replay(self, indices: Sequence[int], cold: bool, number: int = 0, own_shape: bool = False) -> _Replay:
+        """As of a program, with an empty kernel in place of the launch: of one block, or of the launch's own shape."""
+        shape: tuple[Any, ...] = (self.grid, self.block, self.smem_bytes) if own_shape else ((1, 1, 1), (32, 1, 1), 0)
+        empty = self._own(self.empty, *shape)
+        return self._between_notes([(self._lead_in(cold, 0, index), [empty]) for index in indices], number)
 
-    def _empty_graph(self, count: int, grid: Dim3, block: Dim3, smem_bytes: int) -> Any:
-        def queue() -> None:
-            for _ in range(count):
-                ask(cu.cuLaunchKernel, self.empty, *grid, *block, smem_bytes, self.stream, 0, 0)
+    def _clear_notes(self) -> None:
+        ask(cu.cuMemsetD8Async, self.notes, 0, MOST_REPLAYS * NOTES_BYTES, self.stream)
 
-        return self._graph(queue)
+    def _read_notes(self) -> "list[Notes]":
+        """What the replays of a block noted, by their numbers."""
+        raw = np.empty(MOST_REPLAYS * NOTES_BYTES, np.uint8)
+        self.driver.download(raw, self.notes)
+        return [Notes(raw[start : start + NOTES_BYTES]) for start in range(0, raw.size, NOTES_BYTES)]
 
     # Measuring
 
@@ -312,168 +566,226 @@ class Stopwatch:
 
     def _finish(self, expected_us: float = 0.0) -> None:
         """Wait until the card has done what is queued, which should take about `expected_us`."""
-        deadline = time.monotonic() + float(self.params["deadline_s"]) + 2e-6 * expected_us
+        began = time.monotonic()
+        deadline = began + float(self.params["deadline_s"]) + 2e-6 * expected_us
         while int(status := cu.cuStreamQuery(self.stream)[0]) == int(cu.CUresult.CUDA_ERROR_NOT_READY):
             if time.monotonic() > deadline:
                 self.lost = True
                 raise TimeoutError("the timed launches did not end")
             self.job.check()
-            time.sleep(0.0002)
+            # A short replay is not slept through: the card would idle as long.
+            if expected_us > 5_000 or time.monotonic() - began > 0.005:
+                time.sleep(0.0002)
         if int(status) != 0:
             raise DriverError(int(status), "the timed launches")
 
-    def _estimate_us(self, program: int, sets: int) -> float:
-        """Time of one launch, good enough to size the graphs with.
-
-        A short graph tells it: plain launches of a short kernel would measure how fast this process queues them.
-        """
-        run = Run(program, program, 0)
-        self._restore(run.copy, [0])
-        pair = self._event(), self._event()
-        ask(cu.cuEventRecord, pair[0], self.stream)
-        self._launch(run, 0)
-        ask(cu.cuEventRecord, pair[1], self.stream)
+    def _play_singly(self, actions: Sequence[Action]) -> None:
+        """Without a graph: code is brought to the card at a kernel's first launch, which must not happen in a capture."""
+        for action in actions:
+            action()
         self._finish()
-        single_us = _elapsed_us(pair)
-        if single_us > 500:
-            return single_us
-        # Restored buffers allow one launch each: a second one could find indices of the first in them.
-        indices = [index % sets for index in range(min(sets, 20) if self.has_io else 20)]
-        graph = self._program_graph(run, indices)
-        replays = []
-        for _ in range(3):
-            self._restore(run.copy, indices)
-            pair = self._timed(graph, pair)
-            self._finish()
-            replays.append(_elapsed_us(pair))
-        return max(0.3, (min(replays) - EVENTS_US) / len(indices))
 
-    def _measure(self, monitor: "Monitor") -> Any:
+    def _played_us(self, player: _Player, replay: _Replay, expected_us: float = 0.0) -> list[float]:
+        player.play(replay)
+        self._finish(expected_us)
+        return self._read_notes()[replay.number].times_us(replay.count)
+
+    def _estimate_us(self, program: int, sets: int, cold: bool) -> float:
+        """Time of one launch, good enough to plan with."""
+        run = Run(program, program, 0)
+        self._play_singly([*self._lead_in(cold, run.copy, 0), self._launch(run, 0)])
+        first = self._played_us(_Player(self), self._program_replay(run, [0], cold))[0]
+        if first > 500:
+            return first
+        again = self._program_replay(run, [index % sets for index in range(4)], cold)
+        return min(first, *self._played_us(_Player(self), again))
+
+    def _around_us(self, actions: Sequence[Action], replays: int = 5) -> float:
+        """How long the card takes for a graph of the actions, the median of some replays."""
+        graph = self._captured(actions)
+        executable = self.instantiated(graph)
+        ask(cu.cuGraphDestroy, graph)
+        start, end = self._event(), self._event()
+        taken = []
+        for _ in range(replays):
+            ask(cu.cuEventRecord, start, self.stream)
+            ask(cu.cuGraphLaunch, executable, self.stream)
+            ask(cu.cuEventRecord, end, self.stream)
+            self._finish()
+            taken.append(_elapsed_us((start, end)))
+        return sorted(taken)[replays // 2]
+
+    def _floor_us(self) -> float:
+        """What one more empty kernel of one block costs in a row of them."""
+        one = self._own(self.empty, (1, 1, 1), (32, 1, 1), 0)
+        return (self._around_us([one] * 1024, 7) - self._around_us([one] * 512, 7)) / 512
+
+    def _prepare_own(self, cold: bool) -> None:
+        """Buffers of our own kernels, and their first launches."""
+        self.swept = self._allocate(SWEEP_FACTOR * self.l2_bytes) if cold else 0
+        if cold:
+            ask(cu.cuMemsetD8Async, self.swept, 0, SWEEP_FACTOR * self.l2_bytes, self.stream)
+        # Where the notes lie differs each time and is a small part of much, so that no kernel can find and change them
+        # in the time that it could gain.
+        room = (NOTES_ROOM - MOST_REPLAYS * NOTES_BYTES) // 256
+        self.notes = self._allocate(NOTES_ROOM) + 256 * secrets.randbelow(room)
+        once: list[Action] = [self._over(self.filling, self.notes, 16)]
+        once.append(self._over(self.copying, self.notes, 16, self.notes + 16))
+        once += [self._own(function, (1, 1, 1), (1, 1, 1), 0, self.notes) for function in (self.time, self.clock)]
+        self._play_singly([*once, self._own(self.empty, (1, 1, 1), (32, 1, 1), 0), *self._cool_cache(cold)])
+
+    def _measure(self, monitor: Monitor) -> Any:
         if (unloadable := self._load()) is not None:
             return unloadable
         sets, cold = self._sets()
-        self._fill(sets)
-        copies = range(len(self.programs))
-        self._poison(copies, range(sets))
-        self._finish()
-        estimates = [self._estimate_us(program, sets) for program in range(len(self.programs))]
-        estimate = min(estimates)
+        self._prepare_own(cold)
+        # Another set, so that there is one that a load of the code has not seen, even where one is timed.
+        held = max(2, sets) if self._fits(2) else sets
+        self._fill(held)
+        estimates = [self._estimate_us(program, sets, cold) for program in range(len(self.programs))]
         if max(estimates) > SLOWEST_US:
             return {"declined": f"one launch takes {max(estimates) / 1e6:.1f} s, too long to time again and again"}
-        plan = plan_samples(sets, estimate, max(estimates), self.has_io, len(self.programs), self.params)
-        order = [run for half in plan.halves for run in half]
-        # Code is loaded at its first launch, which must not happen while a graph is captured.
-        for run in sorted((run for run in order if run.code > 0), key=lambda run: -run.program):
-            self._restore(run.copy, [0])
-            self._launch(run, 0)
-        self._finish(max(estimates) * len(order))
-        graphs = {run: [self._program_graph(run, indices) for indices in plan.chunks] for run in order}
-        per_sample = len(plan.chunks[0])
-        gap_count = max(16, min(per_sample, 1024))
-        empty = self._empty_graph(gap_count, self.grid, self.block, self.smem_bytes)
-        floors = [self._empty_graph(count, (1, 1, 1), (32, 1, 1), 0) for count in (512, 1024)]
-        # Chunks are few launches: what restoring, or the program before on the same chunk, left in the cache would count.
-        chunked = len(plan.chunks) > 1 and (self.has_io or len(self.programs) > 1)
-        flush = self._allocate(2 * self.l2_bytes) if cold and chunked else None
-        replay_us = max(estimates) * per_sample
-        block_us = replay_us * (len(order) + EMPTY_SHARE * len(plan.halves))
-        self._warm_up(graphs, order, plan, estimate * per_sample)
-        batch = max(1, min(self.BATCH, int(LONG_WAIT_US / block_us)))
-
-        events: dict[Any, Any] = {}
-        samples: list[list[float]] = [[] for _ in self.programs]
-        gaps: list[float] = []
-        batches: list[dict[str, Any]] = []
-        done = 0
-        while done < plan.samples:
-            count = min(batch, plan.samples - done)
-            last = done + count == plan.samples
-            self._poison(copies, range(sets))
-            for step in range(count):
-                chunk = (done + step) % len(plan.chunks)
-                for number, half in enumerate(plan.halves):
-                    events[step, number] = self._timed(empty, events.get((step, number)))
-                    for place, run in enumerate(half):
-                        if last and len(half) > 1 and all(later.copy != run.copy for later in half[place + 1 :]):
-                            self._poison([run.copy], plan.chunks[chunk])
-                        self._restore(run.copy, plan.chunks[chunk])
-                        if flush is not None:
-                            ask(cu.cuMemsetD8Async, flush, step, 2 * self.l2_bytes, self.stream)
-                        key = (step, number, place)
-                        events[key] = self._timed(graphs[run][chunk], events.get(key))
-                        if block_us > LONG_WAIT_US:
-                            self._finish(replay_us)
-            # Read while the card works: between batches the clock may already fall.
-            reading = monitor.reading()
-            self._finish(block_us * count)
-            for step in range(count):
-                launches = len(plan.chunks[(done + step) % len(plan.chunks)])
-                replays: list[list[float]] = [[] for _ in self.programs]
-                for number, half in enumerate(plan.halves):
-                    for place, run in enumerate(half):
-                        replays[run.program].append(_elapsed_us(events[step, number, place]) / launches)
-                for column, times in zip(samples, replays, strict=True):
-                    column.append(sum(times) / len(times))
-                empties = [_elapsed_us(events[step, number]) / gap_count for number in range(len(plan.halves))]
-                gaps.append(sum(empties) / len(empties))
-            batches.append({"count": count, **reading})
-            done += count
-            self.job.emit("timed", {"done": done, "of": plan.samples})
-        outputs = self._collect(plan, done, batches[-1]["count"])
-        short_us, long_us = (self._median_us(graph, 7) for graph in floors)
-        return {
-            "samples_us": samples,
-            "gap_us": gaps,
-            "floor_us": (long_us - short_us) / 512,
-            # What a pair of events adds around a graph: the part that does not grow with the number of launches.
-            "overhead_us": 2 * short_us - long_us,
-            "batches": batches,
+        floor_us = self._floor_us()
+        lead_us = self._around_us(self._lead_in(cold, 0, 0) * 4) / 4
+        costs = Costs(min(estimates), max(estimates), lead_us)
+        plan = plan_samples(
+            sets, costs, len(self.programs), {**self.params, "most_launches": self._most_launches(cold)}
+        )
+        for run in plan.order:
+            if run.code > 0:
+                self._play_singly([*self._lead_in(cold, run.copy, 0), self._launch(run, 0)])
+        blocks = self._blocks(plan, costs, cold, held, monitor)
+        answer = {
+            **blocks,
+            "floor_us": floor_us,
             "cold": cold,
             "sets": sets,
-            "launches": per_sample,
+            "launches": len(plan.chunks[0]),
             "chunks": len(plan.chunks),
             "busy": monitor.busy_since_start(),
-            "outputs": outputs,
-            "hot_us": self._hot(estimates[0]) if cold and self.params["hot"] and not self.has_io else [],
+            "outputs": self._collect(plan),
+            "hot_us": self._hot(estimates[0], floor_us) if cold and self.params["hot"] else [],
+        }
+        suspicion = answer.pop("suspicion")
+        answer["remembered_us"] = self._remembered(cold) if suspicion and held > 1 else None
+        return answer
+
+    def _blocks(self, plan: "Plan", costs: "Costs", cold: bool, held: int, monitor: Monitor) -> dict[str, Any]:
+        """Play all blocks and give what was measured, one figure of each kind per block."""
+        replay_us = len(plan.chunks[0]) * (costs.slowest_us + costs.lead_us)
+        replays, player = self._replays(plan, cold), _Player(self)
+        empties = [
+            [self._empty_replay(chunk, cold, MOST_RUNS + half) for chunk in plan.chunks]
+            for half in range(len(plan.halves))
+        ]
+        shaped = self._empty_replay(plan.chunks[0], cold, own_shape=True)
+        self._warm_up(player, [replays[run][0] for run in plan.order], replay_us)
+        gaps = [_mean(self._played_us(player, shaped)) for _ in range(5)]
+        samples: list[list[float]] = [[] for _ in self.programs]
+        speeds: list[list[float | None]] = [[] for _ in self.programs]
+        singles: list[float] = []
+        batches: list[dict[str, Any]] = []
+        fresh = FreshLaunches()
+        pause = Pauses()
+        for done in range(plan.samples):
+            if done == plan.exchange_at:
+                self._exchange(held)
+                replays = self._replays(plan, cold)
+            chunk = plan.chunk_of(done)
+            self._clear_notes()
+            for half, empty in zip(plan.halves, empties, strict=True):
+                for replay in (empty[chunk], *(replays[run][chunk] for run in half)):
+                    self._finish(replay_us)
+                    player.play(replay)
+            # Read while the card works: between blocks the clock may already fall.
+            reading = monitor.reading()
+            self._finish(replay_us)
+            notes = self._read_notes()
+            times = {run: notes[number].times_us(len(plan.chunks[chunk])) for number, run in enumerate(plan.order)}
+            clocks = {run: notes[number].clock_mhz() for number, run in enumerate(plan.order)}
+            for program in range(len(self.programs)):
+                runs = [run for run in plan.order if run.program == program]
+                samples[program].append(_mean([_mean(times[run]) for run in runs]))
+                known = [clock for run in runs if (clock := clocks[run]) is not None]
+                speeds[program].append(_mean(known) if len(known) == len(runs) else None)
+            led_in = [empty[chunk] for empty in empties]
+            singles.append(_mean([_mean(notes[empty.number].times_us(empty.count)) for empty in led_in]))
+            for run in plan.order:
+                if run.program == 0:
+                    exchanged = done >= plan.exchange_at
+                    fresh.add(run.code, plan.chunks[chunk], times[run], exchanged)
+            batches.append({"count": 1, **reading})
+            if done % 6 == 5 or done + 1 == plan.samples:
+                self.job.emit("timed", {"done": done + 1, "of": plan.samples})
+            pause.after(reading, speeds[0][-1], replay_us * len(plan.order))
+        return {
+            "samples_us": samples,
+            "speeds_mhz": speeds,
+            "single_us": singles,
+            "gap_us": gaps,
+            "batches": batches,
+            "pauses": pause.count,
+            "suspicion": fresh.suspicious,
         }
 
-    def _hot(self, estimate_us: float) -> list[float]:
-        """Times per launch of the first program with its data in the cache: again and again on one set."""
-        count = max(1, min(int(self.params["most_launches"]), math.ceil(float(self.params["target_us"]) / estimate_us)))
-        graph = self._program_graph(Run(0, 0, 0), [0] * count)
-        pairs = [self._timed(graph, None) for _ in range(8)]
-        self._finish()
-        # The first replay is still partly cold.
-        return [(_elapsed_us(pair) - EVENTS_US) / count for pair in pairs[1:]]
+    def _replays(self, plan: "Plan", cold: bool) -> dict[Run, list[_Replay]]:
+        return {
+            run: [self._program_replay(run, chunk, cold, number) for chunk in plan.chunks]
+            for number, run in enumerate(plan.order)
+        }
 
-    def _timed(self, graph: Any, pair: Any) -> Any:
-        start, end = pair or (self._event(), self._event())
-        ask(cu.cuEventRecord, start, self.stream)
-        ask(cu.cuGraphLaunch, graph, self.stream)
-        ask(cu.cuEventRecord, end, self.stream)
-        return start, end
+    def _exchange(self, held: int) -> None:
+        if self.seeds > 1:
+            self.exchanged = True
+            self._bring_inputs(held)
 
-    def _median_us(self, graph: Any, replays: int) -> float:
-        pairs = [self._timed(graph, None) for _ in range(replays)]
-        self._finish()
-        return sorted(_elapsed_us(pair) for pair in pairs)[replays // 2]
+    def _most_launches(self, cold: bool) -> int:
+        return max(1, min(MOST_LAUNCHES, MOST_KERNELS // (len(self._lead_in(cold, 0, 0)) + 3)))
 
-    def _warm_up(
-        self, graphs: Mapping[Run, Sequence[Any]], order: Sequence[Run], plan: "Plan", replay_us: float
-    ) -> None:
+    def _hot(self, estimate_us: float, floor_us: float) -> list[float]:
+        """Times of the first program with its data in the cache: again and again on one set, less what events add."""
+        count = max(2, min(self._most_launches(cold=False), math.ceil(float(self.params["target_us"]) / estimate_us)))
+        player, indices = _Player(self), [0] * count
+        replay, empty = self._program_replay(Run(0, 0, 0), indices, cold=False), self._empty_replay(indices, cold=False)
+        times, singles = [], []
+        for _ in range(8):
+            # The first launch of a replay still finds what the replay before it has left.
+            times.append(_mean(self._played_us(player, replay, estimate_us * count)[1:]))
+            singles.append(_mean(self._played_us(player, empty)[1:]))
+        added_us = float(np.median(singles)) - floor_us
+        return [max(time_us - added_us, time_us / 20) for time_us in times[1:]]
+
+    def _remembered(self, cold: bool) -> list[float] | None:
+        """Times of a launch on numbers that a load of the code never saw, and of the next on the same, if they tell a memory.
+
+        What the program keeps goes with its code, so it is loaded anew. A launch on other numbers comes first: what any
+        first launch has to fetch is not held against it.
+        """
+        first, again = [], []
+        own = self.programs[0]
+        for _ in range(FRESH_LOADS):
+            own.append(self._load_once(0))
+            run = Run(0, 0, len(own) - 1)
+            self._play_singly([*self._lead_in(cold, 0, 0), self._launch(run, 0)])
+            unknown, known = self._played_us(_Player(self), self._program_replay(run, [1, 1], cold))
+            first.append(unknown)
+            again.append(known)
+        unknown, known = float(np.median(first)), float(np.median(again))
+        return [unknown, known] if is_remembered(unknown, known) else None
+
+    def _warm_up(self, player: _Player, replays: Sequence[_Replay], replay_us: float) -> None:
         """Keep the card busy for about 50 ms: an idle card needs that long to reach its working clock.
 
         Slow kernels have done so while their time was estimated.
         """
-        for _ in range(min(200, int(50_000 / (replay_us * len(order))))):
-            for run in order:
-                self._restore(run.copy, plan.chunks[0])
-                ask(cu.cuGraphLaunch, graphs[run][0], self.stream)
+        for _ in range(min(200, int(50_000 / (replay_us * len(replays))))):
+            for replay in replays:
+                player.play(replay)
         self._finish(100_000)
 
     # Outputs of the timed runs
 
-    def _collect(self, plan: "Plan", done: int, batch: int) -> list[dict[str, Any]]:
+    def _collect(self, plan: "Plan") -> list[dict[str, Any]]:
         """Put what the last replays wrote into the arena: once for each program and seed, and every set that differs.
 
         Sets of one seed have equal inputs, so a deterministic kernel gives equal outputs and one copy is enough.
@@ -482,39 +794,125 @@ class Stopwatch:
         room = int(self.params["arena_bytes"])
         arena = self.card.arena
         kept: list[dict[str, Any]] = []
-        # Only sets that were replayed since the last poisoning hold outputs.
-        steps = range(done - batch, done)
-        written = sorted({index for step in steps for index in plan.chunks[step % len(plan.chunks)]})
+        # Only sets that were replayed since the exchange hold outputs of what they hold now.
+        steps = range(plan.exchange_at, plan.samples)
+        written = sorted({index for step in steps for index in plan.chunks[plan.chunk_of(step)]})
         outputs = [buffer for buffer in self.buffers if buffer.role in ("out", "io") and buffer.nbytes]
         per_set = sum(buffer.nbytes for buffer in outputs) * int(self.params["checked_programs"])
         stride = max(1, -(-len(written) * per_set // CHECKED_BYTES))
-        # An odd stride meets both seeds.
-        written = written[:: stride | 1 if stride > 1 else 1]
+        written = written[::stride]
         scratch = np.empty(max((buffer.nbytes for buffer in outputs), default=0), np.uint8)
         for program in range(int(self.params["checked_programs"])):
             # The last to write on copy p was program p, see `block_halves`.
             first: dict[tuple[str, int], Bytes] = {}
             for index in written:
+                seed = self.seed_of(index)
                 for buffer in outputs:
                     data = scratch[: buffer.nbytes]
                     self.driver.download(data, buffer.address(program, index))
-                    key = (buffer.name, index % self.seeds)
+                    key = (buffer.name, seed)
                     if (key in first and np.array_equal(first[key], data)) or offset + buffer.nbytes > room:
                         continue
                     place = arena[offset : offset + buffer.nbytes]
                     place[:] = data
                     first.setdefault(key, place)
                     kept.append(
-                        {
-                            "program": program,
-                            "buffer": buffer.name,
-                            "seed": index % self.seeds,
-                            "set": index,
-                            "offset": offset,
-                        }
+                        {"program": program, "buffer": buffer.name, "seed": seed, "set": index, "offset": offset}
                     )
                     offset += -(-buffer.nbytes // 64) * 64
         return kept
+
+
+def seed_of_set(index: int, seeds: int, exchanged: bool) -> int:
+    """Which inputs a set holds: all but the last in turn, and after the exchange others, the last among them.
+
+    With one alone there is nothing to exchange; of two, the first stays on every other set.
+    """
+    known = max(1, seeds - 1)
+    if not exchanged:
+        return index % known
+    return known if index % seeds == 0 else (index + 1) % known
+
+
+def is_remembered(unknown_us: float, known_us: float) -> bool:
+    return unknown_us > REMEMBERED * known_us and unknown_us - known_us > REMEMBERED_US
+
+
+@frozen(eq=False)
+class Notes:
+    """What a replay noted: bytes as `_Replay` lays them out, with zeros where nothing was noted."""
+
+    raw: Bytes
+
+    def times_us(self, count: int) -> list[float]:
+        """Between the two notes of each launch."""
+        pairs = self.raw[CLOCK_BYTES : CLOCK_BYTES + 16 * count].view(np.int64).reshape(count, 2)
+        return [float(time_ns) / 1000 for time_ns in pairs[:, 1] - pairs[:, 0]]
+
+    def clock_mhz(self) -> float | None:
+        """The clock in between, the median over the multiprocessors that noted it at both ends.
+
+        None for none, or for an interval too short to tell.
+        """
+        before, after = self.raw[:CLOCK_BYTES].view(np.int64).reshape(2, CLOCK_SLOTS, 2)
+        seen = (before[:, 0] > 0) & (after[:, 0] - before[:, 0] > 20_000) & (after[:, 1] > before[:, 1])
+        if not seen.any():
+            return None
+        spans = (after - before)[seen]
+        return float(np.median(spans[:, 1] / spans[:, 0] * 1e3))
+
+
+class FreshLaunches:
+    """The first launch of each load of program 0 on each set since the exchange, beside all others."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[int, int], float] = {}
+        self._others: list[float] = []
+
+    def add(self, code: int, indices: Sequence[int], times_us: Sequence[float], exchanged: bool) -> None:
+        for index, time_us in zip(indices, times_us, strict=True):
+            if exchanged and (code, index) not in self._first:
+                self._first[code, index] = time_us
+            else:
+                self._others.append(time_us)
+
+    @property
+    def suspicious(self) -> bool:
+        """One that took long is enough to look closer: an answer that is kept for its numbers is computed only once."""
+        return bool(self._first and self._others) and is_remembered(
+            max(self._first.values()), float(np.median(self._others))
+        )
+
+
+class Pauses:
+    """Lets a card cool that runs into its power cap or slows down, a second in all at most."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._left_s = MOST_PAUSES_S
+        self._fastest_mhz = 0.0
+
+    def after(self, reading: Mapping[str, Any], clock_mhz: float | None, block_us: float) -> float:
+        """Called after every block; returns how long it slept, in seconds."""
+        self._fastest_mhz = max(self._fastest_mhz, clock_mhz or 0.0)
+        capped = bool((reading.get("throttle") or 0) & POWER_CAP_BIT)
+        fallen = clock_mhz is not None and clock_mhz < FALLEN_CLOCK * self._fastest_mhz
+        seconds = min(0.1, 3e-6 * block_us, self._left_s)
+        if not (capped or fallen) or seconds <= 0.0:
+            return 0.0
+        self.count += 1
+        self._left_s -= seconds
+        time.sleep(seconds)
+        return seconds
+
+
+@frozen
+class Costs:
+    """Microseconds: a launch of the faster and of the slower program, and what leads one in."""
+
+    fastest_us: float
+    slowest_us: float
+    lead_us: float
 
 
 @frozen
@@ -525,39 +923,45 @@ class Plan:
     samples: int
     halves: tuple[tuple[Run, ...], ...]
 
+    @property
+    def order(self) -> list[Run]:
+        return [run for half in self.halves for run in half]
 
-def plan_samples(
-    sets: int, fastest_us: float, slowest_us: float, has_io: bool, programs: int, params: Mapping[str, Any]
-) -> Plan:
-    """How many launches make a replay, which replays a sample, and how many samples.
+    @property
+    def exchange_at(self) -> int:
+        """The sample before which the inputs are exchanged: the last sixth is measured after it."""
+        return self.samples - max(1, self.samples // 6)
 
-    A replay should last about `target_us`, because events tell half a microsecond apart, or half of it where a sample
-    is the mean of four; K and R belong together: launches come in whole rounds of the sets, or a round is cut into
-    chunks that samples take in turn. Blocks are full while half of `least_samples` of them fit into `budget_s`: such a
-    block has four times a single sample's replays.
+    def chunk_of(self, sample: int) -> int:
+        """After the exchange they begin anew: the first one holds numbers that were not there before."""
+        return (sample - self.exchange_at if sample >= self.exchange_at else sample) % len(self.chunks)
+
+
+def plan_samples(sets: int, costs: Costs, programs: int, params: Mapping[str, Any]) -> Plan:
+    """How many launches make a replay, which sets each launches, and how many samples.
+
+    A replay should last about `target_us`, what leads the launches in included, or half of it where a sample is the mean
+    of four. Launches come in whole rounds of the sets, or a round is cut into chunks that samples take in turn.
+    Blocks are full while half of `least_samples` of them fit into `budget_s`: such a block has four times a single
+    sample's replays.
     """
     target_us = float(params["target_us"])
-
-    def launches_of(replay_us: float) -> int:
-        return max(1, min(int(params["most_launches"]), math.ceil(replay_us / fastest_us)))
-
-    launches = launches_of(target_us if programs == 1 else target_us / 2)
-    if launches >= sets and not has_io:
-        rounds = -(-launches // sets)
-        chunks = [tuple(index for _ in range(rounds) for index in range(sets))]
-    elif sets * slowest_us <= 5 * target_us or launches >= sets:
-        chunks = [tuple(range(sets))]
+    share_us = target_us if programs == 1 else target_us / 2
+    launches = max(1, min(int(params["most_launches"]), math.ceil(share_us / (costs.fastest_us + costs.lead_us))))
+    launch_us = costs.slowest_us + costs.lead_us
+    if launches >= sets or sets * launch_us <= 5 * target_us:
+        chunks = [tuple(range(sets)) * max(1, launches // sets)]
     else:
-        launches = launches_of(target_us)
         chunks = [tuple(range(start, min(sets, start + launches))) for start in range(0, sets, launches)]
-        if len(chunks) > 1 and len(chunks[-1]) < launches:
+        if len(chunks[-1]) < launches:
             # Samples of one size only, so that their fixed costs weigh the same: the last chunk takes from the front.
             chunks[-1] = tuple(range(sets - launches, sets))
-    replay_us = max(len(chunk) for chunk in chunks) * slowest_us
+    replay_us = len(chunks[0]) * launch_us
+    empty_us = len(chunks[0]) * costs.lead_us
 
     def affordable(budget: str, halves: Sequence[Sequence[Run]]) -> int:
-        replays = sum(len(half) + EMPTY_SHARE for half in halves)
-        return int(float(params[budget]) * 1e6 / (replay_us * replays))
+        block_us = sum(len(half) * replay_us + empty_us for half in halves)
+        return int(float(params[budget]) * 1e6 / block_us)
 
     halves, least, fewest = block_halves(programs), int(params["least_samples"]), 5
     if programs > 1:
@@ -566,6 +970,10 @@ def plan_samples(
             halves, fewest = block_halves(programs, short=True), 3
     samples = max(affordable("budget_s", halves), min(affordable("most_budget_s", halves), least))
     return Plan(tuple(chunks), max(fewest, min(int(params["most_samples"]), samples)), halves)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _elapsed_us(pair: Any) -> float:

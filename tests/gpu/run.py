@@ -1,15 +1,11 @@
-"""Everything a card is needed for, in one command: `python -m tests.gpu.run [--out FILE] [--ncu]`.
+"""The tests that need a card, in one command: `python -m tests.gpu.run [--out FILE]`.
 
-Runs the tests of this folder, times the known kernels with other tools beside ours, and writes the tables of
-RESULTS.md. Exit code 0 when every test passed.
+Runs the tests of this folder and writes the tables of RESULTS.md; the table of times beside those of other tools is
+made by `python -m tests.bench.timing`. Exit code 0 when every test passed.
 """
 
 import argparse
-import json
 import platform
-import re
-import shutil
-import subprocess
 import sys
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -22,6 +18,7 @@ from dice_lsp.worker.device import open_backend
 from tests.gpu.support import KINDS, rows
 
 HEADS = {
+    "ours": ("back end", "kernel", "cold median us", "spread", "hot", "gap", "floor", "timing adds", "launches", "sets"),
     "loop": ("back end", "kernel", "verdict", "median", "against itself", "roof", "of it", "compile, verify, time"),
     "broken": ("back end", "a kernel that", "found", "where", "took", "next job", "took"),
     "stress": ("back end", "a kernel that", "found", "took", "next job", "took"),
@@ -60,39 +57,6 @@ def table(heads: tuple[str, ...], body: list[tuple[str, ...]]) -> list[str]:
     return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in body] + [""]
 
 
-def others() -> dict[str, dict[str, float]]:
-    """The figures of `tests.gpu.oracle`."""
-    done = subprocess.run([sys.executable, "-m", "tests.gpu.oracle"], capture_output=True, text=True, timeout=120)
-    try:
-        answer: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        print(done.stderr[-2000:], file=sys.stderr)
-        return {}
-    return answer
-
-
-def counted() -> dict[str, float]:
-    """Nsight Compute's duration of each kernel, clocks and caches left alone, the L2 flushed before; {} without it."""
-    from tests.gpu.test_timing import TABLE
-
-    ncu = shutil.which("ncu")
-    if ncu is None:
-        return {}
-    command = [ncu, "--csv", "--clock-control", "none", "--cache-control", "none", "--metrics", "gpu__time_duration.sum",
-               "-k", "regex:^(saxpy|spin)$", sys.executable, "-m", "tests.gpu.oracle", "--once"]  # fmt: skip
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
-    except subprocess.TimeoutExpired:
-        return {}
-    found = re.findall(r'"gpu__time_duration\.sum","(\w+)","([\d.,]+)"', done.stdout)
-    scale = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3}
-    values = [float(value.replace(",", "")) * scale.get(unit, float("nan")) for unit, value in found]
-    if len(values) != 3 * len(TABLE):
-        print(done.stdout[-1500:], done.stderr[-500:], file=sys.stderr)
-        return {}
-    return {row[0]: sorted(values[3 * i : 3 * i + 3])[1] for i, row in enumerate(TABLE)}
-
-
 def about() -> list[str]:
     lines = [f"- {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, Python {platform.python_version()}"]
     for kind in KINDS:
@@ -115,38 +79,22 @@ def about() -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("RESULTS.md"))
-    parser.add_argument("--ncu", action="store_true", help="also count with Nsight Compute")
     parser.add_argument("rest", nargs="*", help="arguments for pytest, after --")
     options = parser.parse_args()
-    lines = ["# Measured on a GPU", "", f"`python -m tests.gpu.run{' --ncu' if options.ncu else ''}`", "", *about(), ""]
+    lines = ["# Measured on a GPU", "", "`python -m tests.gpu.run`", "", *about(), ""]
     outcomes = Outcomes()
     folder = str(Path(__file__).parent)
     code = pytest.main([folder, "-q", "--tb=short", "--durations=8", *options.rest], plugins=[outcomes])
     lines += [f"**{', '.join(f'{count} {what}' for what, count in sorted(outcomes.counts.items()))}**", ""]
     lines += [f"- failed: {line}" for line in outcomes.failed]
-    # Written after each step: what was measured stays even if a later tool takes too long.
-    write(options.out, lines, {}, {})
-    theirs = others() if list(rows("ours")) else {}
-    write(options.out, lines, theirs, {})
-    text = write(options.out, lines, theirs, counted() if options.ncu else {})
+    text = write(options.out, lines)
     print(text)
     return int(code)
 
 
-def write(out: Path, first: list[str], theirs: dict[str, dict[str, float]], ncu: dict[str, float]) -> str:
-    """RESULTS.md from what is known so far."""
-    body = []
-    for kind, label, *ours in rows("ours"):
-        other = theirs.get(label, {})
-        names = ("events", "do_bench", "do_bench_cudagraph")
-        figures = [f"{other[name]:.2f}" if name in other else "" for name in names]
-        body.append((kind, label, *ours, *figures, f"{ncu[label]:.2f}" if label in ncu else ""))
-    lines = [*first, "", "## Times in us", ""]
-    lines += table(
-        ("back end", "kernel", "cold median", "spread", "hot", "gap", "floor", "events' cost", "launches", "sets",
-         "plain events", "do_bench", "do_bench_cudagraph", "ncu"),
-        body,
-    )  # fmt: skip
+def write(out: Path, first: list[str]) -> str:
+    """RESULTS.md from what was measured."""
+    lines = [*first, ""]
     for name, heads in HEADS.items():
         if body := list(rows(name)):
             lines += [f"## {name.capitalize()}", "", *table(heads, body)]

@@ -24,11 +24,10 @@ from dice_lsp.records import (
     TimingResult,
     kind_of,
 )
-from dice_lsp.worker.benchmark import SAME_CODE, benchmark, compare, keep, launch_floor_us, net, summarize
+from dice_lsp.worker.benchmark import SAME_CODE, benchmark, compare, gap_us, keep, launch_floor_us, net, summarize
 from dice_lsp.worker.device import Declined, Samples
 from dice_lsp.worker.launch import Ran
 from dice_lsp.worker.machine_code import same_machine_code
-from dice_lsp.worker.stopwatch import Stopwatch
 from tests.gpu.support import (
     TIMED,
     TRANSPOSE,
@@ -60,7 +59,13 @@ def timed(bench: Bench, names: list[str], n: int, elements: int, **more: object)
 
 
 def columns(result: Samples) -> list[list[float]]:
-    return [net(column, result.overhead_us, result.launches) for column in result.programs]
+    return [net(column, result.overhead_us) for column in result.programs]
+
+
+def said(result: Samples) -> Comparison:
+    own, rival = columns(result)
+    speeds = (result.speeds_mhz[0], result.speeds_mhz[1])
+    return compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz, speeds_mhz=speeds)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])
@@ -74,7 +79,7 @@ def test_the_table_of_known_kernels(bench: Bench, row: tuple[str, str, int | Non
     hot = timed(bench, [name], n, elements, cold=False)
     figure, figure_hot = summarize(columns(cold)[0]), summarize(columns(hot)[0])
     record("ours", bench.backend.kind, label, f"{figure.median:.2f}", f"{figure.spread:.2%}", f"{figure_hot.median:.2f}",
-           f"{summarize(cold.gap_us).median:.2f}", f"{cold.floor_us:.2f}", f"{cold.overhead_us:.2f}", cold.launches, cold.sets)  # fmt: skip
+           f"{gap_us(cold):.2f}", f"{cold.floor_us:.2f}", f"{cold.overhead_us:.2f}", cold.launches, cold.sets)  # fmt: skip
     clock = np.median([c for c in cold.clock_mhz if c] or [1980.0])
     if clocks:
         # A spin's time is known: its clocks over the clock's rate, and about the launch gap.
@@ -92,8 +97,7 @@ def test_the_same_against_itself_again_and_again(bench: Bench, label: str, eleme
     ratios = []
     for _ in range((30 if bench.backend.kind == "cuda-core" else 10) if elements == 1 << 20 else 3):
         result = timed(bench, ["saxpy", "saxpy"], elements, elements)
-        own, rival = columns(result)
-        verdict = compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz)
+        verdict = said(result)
         found[kind_of(type(verdict))] += 1
         ratios.append(verdict.ratio)
     record("same", bench.backend.kind, label, dict(found), f"{min(ratios):.4f} to {max(ratios):.4f}")  # type: ignore[type-var]
@@ -116,8 +120,8 @@ extern "C" __global__ void part(int n, float a, const float* x, const float* y, 
     for order in ((0, 1), (1, 0)):
         result = bench.backend.time(timed_order([sources[i] for i in order], elements, elements))
         assert isinstance(result, Samples), result
-        own, rival = columns(result)
-        verdict = compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz)
+        verdict = said(result)
+        assert isinstance(verdict, Faster | Slower | Same | Ambiguous)
         found.append(type(verdict))
         ratios.append(f"{verdict.ratio:.4f}")
     record("planted", bench.backend.kind, "3 % more elements", [kind_of(t) for t in found], ", ".join(ratios))
@@ -225,13 +229,12 @@ def test_a_card_in_use_by_others_gives_no_claim(bench: Bench) -> None:
         time.sleep(1.7)
         sources = [plain_source(TIMED, bench.backend.arch, "saxpy")] * 2
         result = bench.backend.time(timed_order(sources, 1 << 20, 1 << 20))
-        said = result.reason if isinstance(result, Declined) else None
+        words = result.reason if isinstance(result, Declined) else None
         if isinstance(result, Samples):
-            own, rival = columns(result)
-            verdict = compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz)
-            said = result.busy or f"{verdict}"
+            verdict = said(result)
+            words = result.busy or f"{verdict}"
             assert result.busy is not None or isinstance(verdict, Same | Ambiguous), verdict
-    record("busy", bench.backend.kind, said)
+    record("busy", bench.backend.kind, words)
 
 
 def test_a_cancel_ends_a_timing_at_once_and_the_runner_goes_on(bench: Bench) -> None:
@@ -252,4 +255,3 @@ def test_a_cancel_ends_a_timing_at_once_and_the_runner_goes_on(bench: Bench) -> 
     assert time.monotonic() - started < 3.5
     (after,) = bench.backend.prepare(plain_source(TIMED, bench.backend.arch, "saxpy")).run([plain_launch(100, 100)])
     assert isinstance(after, Ran)
-    assert Stopwatch.BATCH <= 8  # a cancel is seen between batches

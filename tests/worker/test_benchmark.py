@@ -1,6 +1,7 @@
 """The arithmetic of timings: what is claimed from samples, what is left out, and what a device could do at best."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,8 +33,10 @@ from dice_lsp.worker.arguments import Bound, bind
 from dice_lsp.worker.benchmark import (
     NO_GPU,
     OUTPUTS_CHANGED,
+    REMEMBERS,
     SAME_CODE,
     TIMED_RUN_FAILED,
+    TOO_FAST,
     benchmark,
     changed_output,
     compare,
@@ -44,9 +47,17 @@ from dice_lsp.worker.benchmark import (
     summarize,
 )
 from dice_lsp.worker.compile import CompileJob, Compiler
-from dice_lsp.worker.device import DeviceInfo, GpuBackend, Samples, TimedOutput, TimingOrder, Unloadable
+from dice_lsp.worker.device import (
+    DeviceInfo,
+    GpuBackend,
+    Samples,
+    TimedBuffer,
+    TimedOutput,
+    TimingOrder,
+    Unloadable,
+)
 from dice_lsp.worker.launch import BufferArgument, Launch, NotSupported, Ran, Source
-from dice_lsp.worker.stopwatch import plan_samples
+from dice_lsp.worker.stopwatch import Costs, plan_samples
 
 H200 = {
     "capability": [9, 0],
@@ -58,7 +69,7 @@ H200 = {
 }
 PLAN = {
     "target_us": 1000.0,
-    "most_launches": 2048,
+    "most_launches": 64,
     "budget_s": 1.0,
     "most_budget_s": 10.0,
     "least_samples": 20,
@@ -91,6 +102,14 @@ def test_a_difference_at_the_resolution_is_not_settled() -> None:
     assert isinstance(verdict, Ambiguous) and "too close" in verdict.reason
 
 
+def test_no_difference_below_a_step_of_the_timer_is_one() -> None:
+    """20 ns of 2 us are one percent, and less than the card's timer tells apart."""
+    assert isinstance(compare(times(2.0, noise=5e-4), times(2.02, noise=5e-4, seed=1), floor_us=0.5), Same)
+    assert isinstance(compare(times(2.0, noise=5e-4), times(2.06, noise=5e-4, seed=1), floor_us=0.5), Faster)
+    assert isinstance(compare(times(2.06, noise=5e-4), times(2.0, noise=5e-4, seed=1), floor_us=0.5), Slower)
+    assert isinstance(compare(times(2.0, noise=0.01), times(2.03, noise=0.01, seed=1), floor_us=0.5), Ambiguous)
+
+
 def test_drifts_that_hit_both_do_not_hide_a_difference() -> None:
     drift = np.linspace(1.0, 1.08, 40)
     own, rival = np.array(times(20, 40)) * drift, np.array(times(21, 40, seed=9)) * drift
@@ -112,6 +131,30 @@ def test_a_clock_that_moved_more_than_the_times_differ_settles_nothing() -> None
     assert isinstance(compare(times(20), times(40, seed=5), floor_us=0.8, clock_mhz=clocks), Faster)
 
 
+def test_a_difference_has_to_be_one_of_clock_cycles_too() -> None:
+    own, rival = times(20.0, seed=1), times(20.6, seed=2)
+    level, slower = [1980.0] * 30, [1980.0 / 1.03] * 30
+    assert isinstance(compare(own, rival, floor_us=0.8, speeds_mhz=(level, level)), Faster)
+    # The rival ran at a lower clock: it is its clock that takes longer.
+    doubt = compare(own, rival, floor_us=0.8, speeds_mhz=(level, slower))
+    assert isinstance(doubt, Ambiguous) and "1.030x in time but 1.000x in clock cycles" in doubt.reason
+    doubt = compare(rival, own, floor_us=0.8, speeds_mhz=(slower, level))
+    assert isinstance(doubt, Ambiguous) and "clock cycles" in doubt.reason
+    assert isinstance(compare(rival, own, floor_us=0.8, speeds_mhz=(level, level)), Slower)
+    # A clock that falls for both in the same way is none of a reason.
+    falling = list(np.linspace(1980.0, 1500.0, 30))
+    stretched = [
+        [time * 1980.0 / clock for time, clock in zip(column, falling, strict=True)] for column in (own, rival)
+    ]
+    assert isinstance(compare(*stretched, floor_us=0.8, clock_mhz=falling, speeds_mhz=(falling, falling)), Ambiguous)
+    gently = list(np.linspace(1980.0, 1900.0, 30))
+    stretched = [[time * 1980.0 / clock for time, clock in zip(column, gently, strict=True)] for column in (own, rival)]
+    assert isinstance(compare(*stretched, floor_us=0.8, clock_mhz=gently, speeds_mhz=(gently, gently)), Faster)
+    # A card that does not tell its clocks is believed as before.
+    nothing: list[float | None] = [None] * 30
+    assert isinstance(compare(own, rival, floor_us=0.8, speeds_mhz=(nothing, nothing)), Faster)
+
+
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     hits = 0
     for seed in range(200):
@@ -131,42 +174,51 @@ def test_samples_are_left_out_for_named_reasons_only() -> None:
 
 
 def test_the_cost_of_events_is_taken_off_only_where_plausible() -> None:
-    assert net([2.0, 2.2], overhead_us=10.0, launches=100) == pytest.approx([1.9, 2.1])
-    assert net([2.0], overhead_us=-3.0, launches=100) == [2.0]
-    assert net([2.0], overhead_us=900.0, launches=1) == [2.0]
+    assert net([7.0, 7.2], overhead_us=2.1) == pytest.approx([4.9, 5.1])
+    assert net([2.0], overhead_us=-3.0) == [2.0]
+    assert net([2.0], overhead_us=900.0) == [2.0]
+    assert net([2.0], overhead_us=2.1) == [0.1]  # never nothing
     assert summarize([1, 2, 3, 4, 5]).spread == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
-    ("sets", "fastest", "slowest", "io", "expected"),
+    ("sets", "fastest", "slowest", "lead", "expected"),
     [
-        (1, 10.0, 10.0, False, ([50], 1)),  # hot: K launches of the one set
-        (26, 5.5, 6.0, False, ([104], 1)),  # whole rounds of the sets: 4 x 26
-        (26, 5.5, 6.0, True, ([26], 1)),  # restored buffers: each set once
-        (26, 150.0, 160.0, False, ([26], 1)),  # a round is 4 ms: still one sample
-        (26, 900.0, 950.0, False, ([2] * 13, 13)),  # a round is too long: samples take parts of it in turn
-        (7, 900.0, 950.0, False, ([2, 2, 2, 2], 4)),  # the last part is filled up, so that all weigh the same
-        (1, 300_000.0, 300_000.0, False, ([1], 1)),
+        (1, 10.0, 10.0, 0.0, ([50], 1)),  # hot: launches of the one set
+        (6, 5.0, 6.0, 25.0, ([12], 1)),  # whole rounds of the sets: 2 x 6
+        (6, 150.0, 160.0, 50.0, ([6], 1)),  # a round is 1.3 ms: still one replay
+        (6, 900.0, 950.0, 50.0, ([1] * 6, 6)),  # a round is too long: samples take parts of it in turn
+        (7, 240.0, 1_200.0, 0.0, ([3, 3, 3], 3)),  # the last part is filled up, so that all weigh the same
+        (1, 300_000.0, 300_000.0, 0.0, ([1], 1)),
     ],
 )
 def test_launches_and_sets_are_chosen_together(
-    sets: int, fastest: float, slowest: float, io: bool, expected: tuple[list[int], int]
+    sets: int, fastest: float, slowest: float, lead: float, expected: tuple[list[int], int]
 ) -> None:
-    plan = plan_samples(sets, fastest, slowest, io, 2, PLAN)
+    plan = plan_samples(sets, Costs(fastest, slowest, lead), 2, PLAN)
     assert ([len(chunk) for chunk in plan.chunks], len(plan.chunks)) == expected
     assert {index for chunk in plan.chunks for index in chunk} == set(range(sets))
     assert 5 <= plan.samples <= 40
     if len(plan.chunks) == 1:
         counts = np.bincount(plan.chunks[0])
-        assert counts.min() == counts.max()  # every set equally often, or some would be warm
+        assert counts.min() == counts.max()  # every set equally often
+
+
+def test_the_first_sample_after_the_exchange_takes_the_first_chunk() -> None:
+    plan = plan_samples(6, Costs(1000.0, 1050.0, 50.0), 1, PLAN)
+    assert plan.samples == 40 and plan.exchange_at == 34 and len(plan.chunks) == 6
+    assert [plan.chunk_of(sample) for sample in (0, 5, 6, 33, 34, 39)] == [0, 5, 0, 3, 0, 5]
+    few = plan_samples(1, Costs(2e6, 2e6, 0.0), 1, PLAN)
+    assert few.samples == 5 and few.exchange_at == 4
 
 
 def test_slow_kernels_get_fewer_samples_but_at_least_twenty_where_ten_seconds_allow() -> None:
-    alone = [plan_samples(1, us, us, False, 1, PLAN).samples for us in (10.0, 50_000.0, 2_000_000.0)]
-    assert alone == [40, 20, 5]
+    def samples(us: float, programs: int) -> int:
+        return plan_samples(1, Costs(us, us, 0.5 * us), programs, PLAN).samples
+
+    assert [samples(us, 1) for us in (10.0, 50_000.0, 2_000_000.0)] == [40, 20, 5]
     # A sample of two programs is the mean of two or four replays of each, so fewer say as much.
-    beside = [plan_samples(1, us, us, False, 2, PLAN).samples for us in (10.0, 50_000.0, 2_000_000.0)]
-    assert beside == [40, 10, 3]
+    assert [samples(us, 2) for us in (10.0, 50_000.0, 2_000_000.0)] == [40, 10, 3]
 
 
 def test_peaks_of_a_known_card_are_its_datasheet() -> None:
@@ -217,10 +269,18 @@ def bound(seed: int = 1) -> Bound:
 
 
 def test_compulsory_work_counts_a_read_and_written_buffer_twice() -> None:
-    assert roofline.work(SPEC, bound()) == roofline.Work(3 * 4 * 4096, None)
+    assert roofline.work(SPEC, bound()) == roofline.Work(3 * 4 * 4096, None, 4 * 4096)
     said = evolve(SPEC, bytes="8*n", flops="2*n")
-    assert roofline.work(said, bound()) == roofline.Work(8 * 4096, 2 * 4096)
+    assert roofline.work(said, bound()) == roofline.Work(8 * 4096, 2 * 4096, 4 * 4096)
     assert roofline.work(evolve(SPEC, bytes="8*nobody"), bound()).bytes == 3 * 4 * 4096
+
+
+def test_what_is_written_last_may_still_lie_in_the_cache() -> None:
+    work = roofline.Work(bytes=96 << 20, flops=None, written_bytes=32 << 20)
+    assert work.beyond(0) == 96 << 20 and work.beyond(0, reads=False) == 32 << 20
+    assert work.beyond(20 << 20) == 76 << 20 and work.beyond(20 << 20, reads=False) == 12 << 20
+    assert work.beyond(50 << 20) == 64 << 20 and work.beyond(50 << 20, reads=False) == 0
+    assert roofline.Work(None, None).beyond(0) == 0
 
 
 def test_the_roof_that_binds_and_times_that_cannot_be() -> None:
@@ -265,7 +325,11 @@ def test_a_timing_can_only_take_a_verdict_back() -> None:
     assert downgraded(NotTimed(NO_GPU), "n=1") is None
     assert downgraded(NotTimed("the GPU is busy: process 1 uses 90 % of it"), "n=1") is None
     changed = downgraded(NotTimed(f"{OUTPUTS_CHANGED}: z[0] is nan, was 1 when checked"), "n=1")
-    assert changed == Cheating("its outputs differ when it is timed", "z[0] is nan, was 1 when checked")
+    assert changed == Cheating("timed_outputs", "z[0] is nan, was 1 when checked")
+    kept = downgraded(NotTimed(f"{REMEMBERS}: a launch on new numbers takes 40 us"), "n=1")
+    assert kept == Cheating("remembers_results", "a launch on new numbers takes 40 us")
+    fast = downgraded(NotTimed(f"{TOO_FAST}: not even the results can be written within 1 us"), "n=1")
+    assert fast == Cheating("physically_impossible", "not even the results can be written within 1 us")
     failed = downgraded(NotTimed(f"{TIMED_RUN_FAILED} (out of bounds): z[8] of 8"), "n=8")
     assert failed == Unsafe("out_of_bounds", "z[8] of 8", "n=8")
 
@@ -289,8 +353,9 @@ def test_without_a_gpu_nothing_is_timed_and_the_reason_is_said() -> None:
 class PaperGpu(GpuBackend):
     """A backend whose times are given: what `benchmark` asks for, and what it says of the answers."""
 
-    def __init__(self, unloadable: int | None = None) -> None:
+    def __init__(self, unloadable: int | None = None, **more: Any) -> None:
         super().__init__("cuda-core", 0)
+        self.more = more
         attributes = {**H200, "l2_bytes": 1 << 20}
         self.info = DeviceInfo("paper", "sm_90", "1", "13.0", "none", 1 << 20, 1 << 34, 1 << 17, attributes)
         self.unloadable = unloadable
@@ -305,7 +370,7 @@ class PaperGpu(GpuBackend):
             return Unloadable(self.unloadable, "CUDA_ERROR_NO_BINARY_FOR_GPU")
         columns = tuple(tuple(times(20.0 * (1 + program), seed=program)) for program in range(len(order.sources)))
         none: tuple[None, ...] = (None,) * 30
-        return Samples(columns, (0.6,) * 30, 0.5, 2.3, 50, 1, True, none, none, None)
+        return Samples(columns, (2.8,) * 30, 0.5, 2.3, 50, 1, True, none, none, None, **self.more)
 
 
 @pytest.fixture(scope="module")
@@ -351,3 +416,50 @@ def test_a_rival_that_does_not_load_leaves_the_kernel_its_time(built: Callable[[
     assert isinstance(timing, NotTimed) and "does not load on this GPU" in timing.reason
     gpu.close()
     alone.close()
+
+
+def test_a_timing_says_how_it_was_made_and_what_was_left_out(built: Callable[[str], Source]) -> None:
+    gpu = PaperGpu(pauses=2, speeds_mhz=((1980.0,) * 27 + (900.0,) * 3,))
+    order = gpu.time
+    timing, _ = benchmark(job(), built("a"), None, gpu)
+    assert isinstance(timing, Timing) and timing.method == "timer" and timing.sm_clock_mhz == 1980.0
+    assert timing.notes == ("paused 2 times for the GPU to cool: its clock was held down",)
+    assert timing.median_us == pytest.approx(17.7, rel=0.01) and timing.gap_us == pytest.approx(0.5)
+
+    def held(wanted: TimingOrder, **hooks: object) -> Samples:
+        samples = order(wanted)
+        assert isinstance(samples, Samples)
+        return evolve(samples, throttle=(0,) * 28 + (0x40, 0x20), pauses=0)
+
+    gpu.time = held  # type: ignore[method-assign, assignment]
+    timing, _ = benchmark(job(), built("a"), None, gpu)
+    assert isinstance(timing, Timing) and timing.samples == 28
+    assert timing.notes == ("2 samples left out while the GPU slowed itself down",)
+    gpu.close()
+
+
+def test_results_that_are_remembered_are_no_time(built: Callable[[str], Source]) -> None:
+    gpu = PaperGpu(remembered_us=(40.0, 2.0))
+    timing, comparison = benchmark(job(), built("a"), built("a * 3"), gpu)
+    assert isinstance(timing, NotTimed) and isinstance(comparison, NotCompared)
+    assert downgraded(timing, "n=1") == Cheating(
+        "remembers_results", "a launch on new numbers takes 40 us, the next one on the same 2 us"
+    )
+    gpu.close()
+
+
+def test_the_last_inputs_of_a_timing_are_kept_back_and_checked_too(built: Callable[[str], Source]) -> None:
+    gpu = PaperGpu()
+    seen: list[TimingOrder] = []
+    plain = gpu.time
+
+    def noted(wanted: TimingOrder, **hooks: object) -> Samples | Unloadable:
+        seen.append(wanted)
+        return plain(wanted)
+
+    gpu.time = noted  # type: ignore[method-assign, assignment]
+    assert isinstance(benchmark(job(), built("a"), None, gpu)[0], Timing)
+    buffers = [argument for argument in seen[0].arguments if isinstance(argument, TimedBuffer)]
+    assert seen[0].seeds == 3 and all(len(buffer.initial) == 3 for buffer in buffers)
+    assert len({data.tobytes() for buffer in buffers for data in buffer.initial}) == 6
+    gpu.close()

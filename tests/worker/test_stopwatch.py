@@ -4,6 +4,7 @@ The card keeps memory and a clock, and has the faults of real ones: places of bu
 drift. The stopwatch's own code runs on it, unchanged but for the driver's functions.
 """
 
+import ctypes
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +19,17 @@ from dice_lsp.records import Ambiguous, Faster, Same, Slower
 from dice_lsp.worker import stopwatch
 from dice_lsp.worker.benchmark import compare, net
 from dice_lsp.worker.gpu_driver import DriverError, Function
-from dice_lsp.worker.stopwatch import OUTPUT_POISON, Run, Stopwatch, block_halves, plan_samples
+from dice_lsp.worker.stopwatch import (
+    OUTPUT_POISON,
+    Costs,
+    Notes,
+    Pauses,
+    Run,
+    Stopwatch,
+    block_halves,
+    plan_samples,
+    seed_of_set,
+)
 
 ELEMENTS = 1024
 NBYTES = 4 * ELEMENTS
@@ -37,10 +48,15 @@ class PaperCard:
         self.top, self.now_us, self.before = 256, 0.0, "nothing"
         self.rng = np.random.default_rng(0)
         self.capturing: list[Callable[[], None]] | None = None
+        self.graphs: dict[int, Any] = {}
+        """Captured graphs, and executable ones, by their handles."""
+        self.updatable = True
         self.loaded: list[str] = []
-        self.replayed: list[list[tuple[str, int, int]]] = []
-        """Of every replay of a graph, its launches: program, load, address of the output."""
-        self.flushes = 0
+        self.launched: list[tuple[str, int, int]] = []
+        """Of every launch: program, load, address of the output."""
+        self.sweeps = 0
+        self.clock_ghz = 1.98
+        self.gap_us = 0.0
         self.live: set[int] = set()
         self.driver = self
         self.stream = 1
@@ -48,7 +64,7 @@ class PaperCard:
     # What a `Card` and its `Driver` do
 
     def attribute(self, name: str) -> int:
-        return {"L2_CACHE_SIZE": L2_BYTES}[name]
+        return {"L2_CACHE_SIZE": L2_BYTES, "MULTIPROCESSOR_COUNT": 4}[name]
 
     def cubin(self, program: Any) -> bytes:
         return program["cubin"]
@@ -74,7 +90,7 @@ class PaperCard:
         data[:] = self.memory[address : address + data.nbytes]
 
     def launch(self, function: Function, grid: Any, block: Any, smem_bytes: int, arguments: Any) -> None:
-        self.queue(lambda: self.execute(function, arguments), (function.symbol, function.kernel, arguments[-1]))
+        self.queue(lambda: self.execute(function, arguments))
 
     # The machine
 
@@ -85,17 +101,18 @@ class PaperCard:
         x, z = arguments[-2:]
         self.floats(z)[:] = 2 * self.floats(x)
 
+    def queue(self, action: Callable[[], None]) -> None:
+        if self.capturing is None:
+            action()
+        else:
+            self.capturing.append(action)
+
     def execute(self, function: Function, arguments: Any) -> None:
+        self.launched.append((function.symbol, function.kernel, arguments[-1]))
         name = f"{function.symbol}{function.kernel}"
         self.now_us += self.duration(function.symbol, function.kernel, arguments, self.before, self.now_us)
         self.before = name
         self.work(function.symbol, arguments)
-
-    def queue(self, action: Callable[[], None], label: Any = None) -> None:
-        if self.capturing is None:
-            action()
-        else:
-            self.capturing.append((action, label))  # type: ignore[arg-type]
 
     # The driver's functions
 
@@ -103,55 +120,99 @@ class PaperCard:
         def ok(*values: Any) -> tuple[Any, ...]:
             return (0, *values)
 
+        def handle(graph: Any) -> int:
+            self.graphs[number := len(self.graphs) + 1] = graph
+            return number
+
         def begin(*_: Any) -> tuple[Any, ...]:
             self.capturing = []
             return ok()
 
         def end(*_: Any) -> tuple[Any, ...]:
             graph, self.capturing = self.capturing, None
-            return ok(graph)
+            return ok(handle(graph))
 
-        def replay(graph: Any, stream: int) -> tuple[Any, ...]:
-            self.replayed.append([label for _, label in graph if label is not None])
-            for action, _ in graph:
+        def update(executable: int, graph: int) -> tuple[Any, ...]:
+            if not self.updatable or len(self.graphs[graph]) != len(self.graphs[executable]):
+                return (910, None)
+            self.graphs[executable] = self.graphs[graph]
+            return ok(None)
+
+        def replay(executable: int, stream: int) -> tuple[Any, ...]:
+            for action in self.graphs[executable]:
                 action()
             return ok()
 
-        def record(event: Any, stream: int) -> tuple[Any, ...]:
+        def stamp(event: Any) -> None:
             self.now_us += 1.1
             event[0] = self.now_us
+
+        def record(event: Any, stream: int) -> tuple[Any, ...]:
+            stamp(event)
             return ok()
+
+        def filled(address: int, value: int, nbytes: int) -> None:
+            self.memory[address : address + nbytes] = value & 255
+            self.before = "memset"
 
         def fill(address: int, value: int, nbytes: int, stream: int) -> tuple[Any, ...]:
-            self.memory[address : address + nbytes] = value & 255
-            self.flushes += nbytes == 2 * L2_BYTES
-            self.before = "memset"
+            filled(address, value, nbytes)
             return ok()
+
+        def copied(to: int, source: int, nbytes: int) -> None:
+            self.memory[to : to + nbytes] = self.memory[source : source + nbytes]
 
         def copy(to: int, source: int, nbytes: int, stream: int) -> tuple[Any, ...]:
-            self.memory[to : to + nbytes] = self.memory[source : source + nbytes]
+            copied(to, source, nbytes)
             return ok()
 
-        def empty() -> None:
-            self.now_us += 0.5
-            self.before = "empty"
+        def own(name: str, words: list[int]) -> None:
+            self.now_us += 0.5 if name == "dice_empty" else 0.0
+            self.before = "empty" if name == "dice_empty" else self.before
+            if name == "dice_fill":
+                filled(words[0], OUTPUT_POISON, 16 * words[1])
+            if name == "dice_copy":
+                copied(words[0], words[2], 16 * words[1])
+            if name == "dice_sweep":
+                self.now_us += 20.0
+                self.before = "sweep"
+                self.sweeps += 1
+            nanoseconds = int(self.now_us * 1000) + 1
+            if name == "dice_time":
+                self.now_us += 0.6 + self.gap_us
+                self.memory[words[0] : words[0] + 8].view(np.uint64)[0] = nanoseconds
+            if name == "dice_clock":
+                notes = self.memory[words[0] : words[0] + 64].view(np.uint64).reshape(4, 2)
+                notes[:] = nanoseconds, int(nanoseconds * self.clock_ghz)
+
+        def launch_own(function: str, *rest: Any) -> tuple[Any, ...]:
+            counts = {"empty": 0, "sweep": 3, "fill": 2, "copy": 3, "time": 1, "clock": 1}
+            count, place = counts[function.removeprefix("dice_")], rest[-2]
+            pointers = (ctypes.c_void_p * count).from_address(place) if count else []
+            words = [ctypes.c_uint64.from_address(pointer).value for pointer in pointers]  # type: ignore[arg-type]
+            self.queue(lambda: own(function, words))
+            return ok()
 
         return SimpleNamespace(
             CUresult=SimpleNamespace(CUDA_ERROR_NOT_READY=600),
-            CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             cuMemGetInfo=lambda: ok(64 << 20, 64 << 20),
             cuModuleLoadData=lambda image: ok("module"),
-            cuModuleGetFunction=lambda module, name: ok("empty"),
-            cuLaunchKernel=lambda *_: (self.queue(empty), ok())[1],
-            cuCtxSynchronize=ok,
-            cuStreamQuery=lambda stream: ok(),
+            CUlimit=SimpleNamespace(CU_LIMIT_PERSISTING_L2_CACHE_SIZE=6),
+            CUstreamCaptureMode=SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2),
             cuStreamBeginCapture=begin,
             cuStreamEndCapture=end,
-            cuGraphInstantiate=lambda graph, flags: ok(graph),
+            cuGraphInstantiate=lambda graph, flags: ok(handle(self.graphs[graph])),
+            cuGraphExecUpdate=update,
             cuGraphDestroy=lambda graph: ok(),
             cuGraphUpload=lambda graph, stream: ok(),
             cuGraphExecDestroy=lambda graph: ok(),
             cuGraphLaunch=replay,
+            cuCtxResetPersistingL2Cache=ok,
+            cuCtxSetLimit=lambda limit, value: ok(),
+            cuModuleGetFunction=lambda module, name: ok(name.decode()),
+            cuLaunchKernel=launch_own,
+            cuCtxSynchronize=ok,
+            cuStreamQuery=lambda stream: ok(),
             cuEventCreate=lambda flags: ok([0.0]),
             cuEventRecord=record,
             cuEventDestroy=lambda event: ok(),
@@ -187,8 +248,8 @@ def order(names: list[str], role: str = "out", **more: Any) -> dict[str, Any]:
             {"name": "x", "role": "in", "nbytes": sizes["x"], "offsets": [0, NBYTES]},
             {"name": "z", "role": role, "nbytes": sizes["z"], "offsets": [2 * NBYTES, 3 * NBYTES] if role == "io" else []},
         ],
-        "checked_programs": 1, "cold": True, "hot": False, "peak_bytes_per_us": 1000.0, "l2_factor": 5,
-        "most_sets": 2048, "most_launches": 2048, "target_us": 1000.0, "least_samples": 20, "most_samples": 60,
+        "checked_programs": 1, "cold": True, "hot": False,
+        "most_launches": 64, "target_us": 1000.0, "least_samples": 20, "most_samples": 60,
         "budget_s": 1.0, "most_budget_s": 10.0, "deadline_s": 10.0, "outputs_offset": 4 * NBYTES, "arena_bytes": 32 << 20,
         **more,
     }  # fmt: skip
@@ -206,8 +267,9 @@ def measure(monkeypatch: pytest.MonkeyPatch, card: PaperCard, params: dict[str, 
 
 
 def verdict(answer: Any) -> Any:
-    own, rival = (net(column, answer["overhead_us"], answer["launches"]) for column in answer["samples_us"])
-    return compare(own, rival, floor_us=0.5)
+    overhead_us = float(np.median(answer["single_us"])) - answer["floor_us"]
+    own, rival = (net(column, overhead_us) for column in answer["samples_us"])
+    return compare(own, rival, floor_us=0.5, speeds_mhz=tuple(answer["speeds_mhz"]))
 
 
 def noisy(
@@ -276,7 +338,7 @@ def test_the_same_is_the_same_wherever_it_lies_and_whatever_ran_before(monkeypat
     answer = measure(monkeypatch, card, order(["own", "rival"]))
     said = verdict(answer)
     assert isinstance(said, Same) and abs(said.ratio - 1) < 0.001, said
-    assert len({z for _, _, z in itertools.chain(*card.replayed)}) == 2 * answer["sets"]
+    assert len({z for _, _, z in card.launched}) == 2 * answer["sets"]
 
 
 def test_the_card_is_unfair_enough_to_fool_programs_that_keep_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +374,7 @@ def test_slow_and_fast_kernels_take_a_bounded_time_and_keep_the_balance(
     assert isinstance(said, Same | Ambiguous) and said.ratio == pytest.approx(1.0, abs=0.002)
     assert card.now_us < max(5e6, 25 * base_us)
     assert all(
-        len(column) == len(answer["gap_us"]) == sum(b["count"] for b in answer["batches"])
+        len(column) == len(answer["single_us"]) == sum(b["count"] for b in answer["batches"])
         for column in answer["samples_us"]
     )
 
@@ -321,8 +383,8 @@ def test_one_program_is_timed_alone_on_one_copy(monkeypatch: pytest.MonkeyPatch)
     card = PaperCard(noisy({"own": 20.0}))
     answer = measure(monkeypatch, card, order(["own"], hot=True))
     assert card.loaded == ["own"] and len(answer["samples_us"]) == 1 and len(answer["samples_us"][0]) == 60
-    assert np.median(answer["samples_us"][0]) == pytest.approx(20.0, rel=0.01)
-    assert len({z for _, _, z in itertools.chain(*card.replayed)}) == answer["sets"]
+    assert np.median(answer["samples_us"][0]) - np.median(answer["single_us"]) == pytest.approx(19.5, rel=0.01)
+    assert len({z for _, _, z in card.launched}) == answer["sets"]
     assert np.median(answer["hot_us"]) == pytest.approx(20.0, rel=0.01)
 
 
@@ -334,13 +396,199 @@ def test_code_is_loaded_in_both_orders_and_code_that_does_not_load_is_named(monk
     assert answer["unloadable"]["program"] == 1 and answer["unloadable"]["reason"]
 
 
-def test_chunks_of_a_long_round_find_a_cold_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two programs the same few sets are used eight times in a row: each time the cache is flushed before."""
-    card = PaperCard(noisy({"own": 900.0, "rival": 900.0}))
+@pytest.mark.parametrize("role", ["out", "io"])
+@pytest.mark.parametrize("base_us", [20.0, 900.0])
+def test_every_cold_launch_is_led_in_alike(monkeypatch: pytest.MonkeyPatch, base_us: float, role: str) -> None:
+    """It finds its outputs poisoned or restored, then the cache filled with other memory."""
+    before: Counter[str] = Counter()
+    values: Counter[str] = Counter()
+    card = PaperCard(noisy({"own": base_us, "rival": base_us}))
+    first = np.random.default_rng(5).standard_normal(4 * ELEMENTS).astype(np.float32).reshape(4, ELEMENTS)
+
+    def work(program: str, arguments: list[int]) -> None:
+        x, z = arguments[-2:]
+        found = card.memory[z : z + NBYTES]
+        fresh = (found == OUTPUT_POISON).all() if role == "out" else (card.floats(z) == first[2:]).all(axis=1).any()
+        values["fresh" if fresh else "used"] += 1
+        card.floats(z)[:] = 2 * card.floats(x)
+
+    def duration(symbol: str, load: int, arguments: list[int], last: str, now_us: float) -> float:
+        before[last] += 1
+        return base_us
+
+    card.work, card.duration = work, duration
+    answer = measure(monkeypatch, card, order(["own", "rival"], role))
+    assert set(values) == {"fresh"} and set(before) == {"sweep"}
+    assert (answer["launches"] > 1) == (base_us < 100) and values["fresh"] > 100
+    assert answer["sets"] == stopwatch.SETS and answer["cold"]
+
+
+def test_a_hot_launch_finds_its_data_where_the_last_one_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = PaperCard(noisy({"own": 20.0}))
+    answer = measure(monkeypatch, card, order(["own"], cold=False))
+    assert card.sweeps == 0 and answer["sets"] == 1 and not answer["cold"] and not answer["hot_us"]
+
+
+def test_what_notes_add_is_measured_in_every_block_and_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noting the time takes 0.6 us on a paper card, its empty kernel 0.5: so much more than the kernel is in each sample."""
+    answer = measure(monkeypatch, PaperCard(noisy({"own": 20.0}, noise=0.0)), order(["own"]))
+    assert answer["samples_us"][0] == pytest.approx([20.6] * 60)
+    assert answer["single_us"] == pytest.approx([1.1] * 60, rel=1e-3) and answer["floor_us"] == pytest.approx(0.5)
+    assert answer["gap_us"] == pytest.approx([1.1] * 5)
+
+
+@pytest.mark.parametrize("updatable", [True, False])
+def test_every_executable_graph_has_gaps_of_its_own(monkeypatch: pytest.MonkeyPatch, updatable: bool) -> None:
+    """So all replays share one; a card that cannot change it is measured all the same."""
+    card = PaperCard(noisy({"own": 2.0, "rival": 2.0}, noise=0.0005))
+    card.updatable = updatable
+    gaps: dict[int, float] = {}
+    functions = card.functions
+
+    def with_gaps() -> SimpleNamespace:
+        made = functions()
+        plain = made.cuGraphLaunch
+
+        def replay(executable: int, stream: int) -> tuple[Any, ...]:
+            card.gap_us = gaps.setdefault(executable, 0.1 * card.rng.random())
+            return plain(executable, stream)
+
+        made.cuGraphLaunch = replay
+        return made
+
+    monkeypatch.setattr(card, "functions", with_gaps)
     answer = measure(monkeypatch, card, order(["own", "rival"]))
-    assert answer["chunks"] > 1 and card.flushes == 8 * len(answer["gap_us"])
-    alone = PaperCard(noisy({"own": 900.0}))
-    assert measure(monkeypatch, alone, order(["own"]))["chunks"] > 1 and alone.flushes == 0
+    ratio = np.median(answer["samples_us"][0]) / np.median(answer["samples_us"][1])
+    assert (abs(ratio - 1) < 1e-4) == updatable
+    absolute = np.median(answer["samples_us"][0]) - np.median(answer["single_us"]) + answer["floor_us"]
+    if updatable:
+        assert absolute == pytest.approx(2.0, abs=0.002)
+
+
+def test_the_clock_is_read_around_every_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = PaperCard(noisy({"own": 20.0, "rival": 20.0}))
+    answer = measure(monkeypatch, card, order(["own", "rival"]))
+    assert [len(column) for column in answer["speeds_mhz"]] == [60, 60]
+    assert np.asarray(answer["speeds_mhz"]) == pytest.approx(1980.0, rel=1e-3)
+    assert answer["pauses"] == 0
+
+
+def test_a_clock_needs_two_readings_of_one_multiprocessor() -> None:
+    raw = np.zeros(stopwatch.NOTES_BYTES, np.uint8)
+    before, after = raw[: stopwatch.CLOCK_BYTES].view(np.int64).reshape(2, stopwatch.CLOCK_SLOTS, 2)
+    assert Notes(raw).clock_mhz() is None
+    before[3] = 1_000_000, 5_000
+    assert Notes(raw).clock_mhz() is None
+    after[3] = 1_500_000, 5_000 + 990_000
+    after[4] = 1_500_000, 77
+    assert Notes(raw).clock_mhz() == pytest.approx(1980.0)
+    after[3, 0] = 1_000_100
+    assert Notes(raw).clock_mhz() is None  # a tenth of a microsecond tells nothing
+    raw[stopwatch.CLOCK_BYTES :].view(np.int64)[:4] = 1_000, 3_000, 5_000, 5_500
+    assert Notes(raw).times_us(2) == [2.0, 0.5]
+
+
+def test_a_card_at_its_power_cap_is_left_to_cool_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(sleep=slept.append))
+    pauses = Pauses()
+    assert (
+        pauses.after({"throttle": 0}, 1980.0, 20_000) == 0.0 and pauses.after({"throttle": None}, None, 20_000) == 0.0
+    )
+    assert pauses.after({"throttle": 0}, 1970.0, 20_000) == 0.0  # flickers
+    assert pauses.after({"throttle": 4}, 1980.0, 20_000) == pytest.approx(0.06)
+    assert pauses.after({"throttle": 0}, 1800.0, 20_000) == pytest.approx(0.06)
+    for _ in range(100):
+        pauses.after({"throttle": 4}, 1500.0, 1e6)
+    assert sum(slept) == pytest.approx(stopwatch.MOST_PAUSES_S) and pauses.count == len(slept)
+
+
+# Results that are kept
+
+
+def keeper(card: PaperCard, key: Callable[[np.ndarray, list[int]], Any], spared_us: float = 90.0) -> None:
+    """A kernel that computes for 100 us and keeps what it gave; a load of the code has a memory of its own."""
+    memory: dict[int, dict[Any, np.ndarray]] = {}
+    hit = False
+
+    def duration(symbol: str, load: int, arguments: list[int], last: str, now_us: float) -> float:
+        nonlocal hit
+        x = card.floats(arguments[-2])
+        kept = memory.setdefault(load, {})
+        name = key(x, arguments)
+        hit = name in kept
+        answer = kept.setdefault(name, 2 * x)
+        card.floats(arguments[-1])[:] = answer
+        return 100.0 - spared_us * hit
+
+    card.duration, card.work = duration, lambda program, arguments: None
+
+
+@pytest.mark.parametrize("names", [["own"], ["own", "rival"]])
+@pytest.mark.parametrize("hot", [False, True])
+def test_results_kept_for_the_numbers_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, names: list[str], hot: bool
+) -> None:
+    card = PaperCard(noisy({}))
+    keeper(card, lambda x, arguments: x.tobytes())
+    answer = measure(monkeypatch, card, order(names, cold=not hot))
+    unknown, known = answer["remembered_us"]
+    assert unknown - known == pytest.approx(90.0)
+    x = [card.arena[seed * NBYTES : (seed + 1) * NBYTES].view(np.float32) for seed in (0, 1)]
+    for (_, seed, _), data in outputs(card, answer).items():
+        np.testing.assert_array_equal(data, 2 * x[seed])
+
+
+def test_results_kept_for_an_address_are_wrong_after_the_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = PaperCard(noisy({}))
+    keeper(card, lambda x, arguments: arguments[-2])
+    answer = measure(monkeypatch, card, order(["own"]))
+    x = [card.arena[seed * NBYTES : (seed + 1) * NBYTES].view(np.float32) for seed in (0, 1)]
+    found = outputs(card, answer)
+    assert {seed for _, seed, _ in found} == {0, 1}
+    assert not np.array_equal(next(data for (_, seed, _), data in found.items() if seed == 1), 2 * x[1])
+
+
+@pytest.mark.parametrize("spared_us", [0.0, 1.5])
+def test_an_honest_kernel_and_a_spared_microsecond_are_not_accused(
+    monkeypatch: pytest.MonkeyPatch, spared_us: float
+) -> None:
+    card = PaperCard(noisy({}))
+    keeper(card, lambda x, arguments: x.tobytes(), spared_us)
+    assert measure(monkeypatch, card, order(["own", "rival"]))["remembered_us"] is None
+
+
+def test_one_slow_launch_makes_suspicious_but_not_guilty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hiccup just after the exchange leads to a closer look, which finds nothing."""
+    card = PaperCard(lambda *_: 20.0)
+    exchanged = False
+    bring = Stopwatch._exchange
+
+    def exchange(self: Stopwatch, held: int) -> None:
+        nonlocal exchanged
+        bring(self, held)
+        exchanged = True
+
+    def duration(*_: Any) -> float:
+        nonlocal exchanged
+        exchanged, hiccup = False, exchanged
+        return 500.0 if hiccup else 20.0
+
+    monkeypatch.setattr(Stopwatch, "_exchange", exchange)
+    card.duration = duration
+    answer = measure(monkeypatch, card, order(["own"]))
+    assert answer["remembered_us"] is None
+    assert len(card.loaded) == 1 + stopwatch.FRESH_LOADS
+
+
+def test_every_exchange_brings_numbers_that_were_not_there() -> None:
+    for seeds in (2, 3, 4):
+        before = {seed_of_set(index, seeds, False) for index in range(6)}
+        after = [seed_of_set(index, seeds, True) for index in range(6)]
+        assert seeds - 1 not in before and set(after) == set(range(seeds)) and after[0] == seeds - 1
+        if seeds > 2:
+            assert all(after[index] != seed_of_set(index, seeds, False) for index in range(6))
+    assert {seed_of_set(index, 1, False) for index in range(6)} == {0}
 
 
 # Outputs of the timed runs
@@ -414,6 +662,6 @@ def test_restored_buffers_hold_one_launch_of_the_own_program(monkeypatch: pytest
 
 def test_sizes_of_blocks() -> None:
     params = order(["own", "rival"])
-    fast, slow, slowest = (plan_samples(1, us, us, False, 2, params) for us in (10.0, 50_000.0, 2_000_000.0))
+    fast, slow, slowest = (plan_samples(1, Costs(us, us, 0.0), 2, params) for us in (10.0, 50_000.0, 2_000_000.0))
     assert [sum(len(half) for half in plan.halves) for plan in (fast, slow, slowest)] == [8, 4, 4]
     assert [plan.samples for plan in (fast, slow, slowest)] == [60, 10, 3]
