@@ -158,9 +158,9 @@ def compare(
     """What paired samples say about `own` against `rival`, both in microseconds per launch.
 
     A difference must keep its whole interval beyond `RESOLUTION`, or for short kernels beyond `RESOLUTION_US`, in time and
-    in clock cycles: `speeds_mhz` are the clocks that were measured while each of the two ran. Where the card does not tell them, its clock (`clock_mhz`, a reading
-    per pair) must not have moved by more than the times differ. When both take less than twice the launch floor, what
-    differs is mostly the launching, so that nothing is claimed.
+    in clock cycles: `speeds_mhz` are the clocks that were measured while each of the two ran. Where the card does not tell
+    them, its clock (`clock_mhz`, a reading per pair) must not have moved by more than the times differ. When both take
+    less than twice the launch floor, what differs is mostly the launching, so that nothing is claimed.
     """
     ratio, low, high = ratio_interval(rival, own)
     mine, theirs = summarize(own), summarize(rival)

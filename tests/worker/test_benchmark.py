@@ -107,7 +107,7 @@ def test_no_difference_below_a_step_of_the_timer_is_one() -> None:
     assert isinstance(compare(times(2.0, noise=5e-4), times(2.02, noise=5e-4, seed=1), floor_us=0.5), Same)
     assert isinstance(compare(times(2.0, noise=5e-4), times(2.06, noise=5e-4, seed=1), floor_us=0.5), Faster)
     assert isinstance(compare(times(2.06, noise=5e-4), times(2.0, noise=5e-4, seed=1), floor_us=0.5), Slower)
-    assert isinstance(compare(times(2.0, noise=0.01), times(2.03, noise=0.01, seed=1), floor_us=0.5), Ambiguous)
+    assert isinstance(compare(times(2.0, noise=0.01), times(2.025, noise=0.01, seed=1), floor_us=0.5), Ambiguous)
 
 
 def test_drifts_that_hit_both_do_not_hide_a_difference() -> None:
