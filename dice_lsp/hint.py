@@ -386,7 +386,7 @@ def _timing_rows(timing: Timing | NotTimed) -> list[tuple[str, str]]:
     ]
     if words := _roof_words(timing):
         rows.append(("roofline", words))
-    return rows
+    return rows + [("note on the time", note) for note in timing.notes]
 
 
 def _baseline_rows(report: KernelReport) -> list[tuple[str, str]]:

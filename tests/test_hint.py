@@ -134,6 +134,12 @@ def test_the_hover_has_the_evidence():
         assert words in table
 
 
+def test_the_hover_says_what_qualifies_a_time():
+    note = "2 samples left out while the GPU slowed itself down"
+    assert f"| note on the time | {note} |" in evidence_table(report(timing=attrs.evolve(TIMING, notes=(note,))))
+    assert "note on the time" not in evidence_table(report(timing=TIMING))
+
+
 def test_the_hover_says_how_the_kernels_process_was_confined():
     given = report(timing=TIMING)
     assert "ran under" not in evidence_table(given)
