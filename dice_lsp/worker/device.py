@@ -413,7 +413,11 @@ class GpuBackend:
         """A call whose failures of the child are faults of the kernel. `params` is made once the child is known."""
         answer = self._call_once(op, params, deadline_s, **hooks)
         while "unopened" in answer and self._loosened(answer["unopened"]):
-            self._isolation = self._runner().call("hello", {}, deadline_s=START_DEADLINE_S).get("isolation", "limits")
+            hello = self._runner().call("hello", {}, deadline_s=START_DEADLINE_S)
+            if "unusable" in hello:
+                answer = {"unopened": hello["unusable"]}
+                continue
+            self._isolation = hello["isolation"]
             answer = self._call_once(op, params, deadline_s, **hooks)
         if "unopened" in answer:
             refusal = f"the GPU gives no context: {answer['unopened']}"
