@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from dice_lsp.records import Dim, Kernel, LaunchSpec, Origin
 from dice_lsp.source.expressions import evaluate, names_in
@@ -24,10 +24,12 @@ class Budget:
     products: int
     """Estimated inner steps of all threads together, see `estimated_work`."""
     bytes: int
+    given_elements: int | None = None
+    """For a case that the spec names, where more is allowed: it is what the user runs."""
 
 
 HOST_BUDGET = Budget(elements=1 << 20, products=1 << 22, bytes=256 << 20)
-DEVICE_BUDGET = Budget(elements=1 << 26, products=1 << 28, bytes=1 << 29)
+DEVICE_BUDGET = Budget(elements=1 << 25, products=1 << 28, bytes=1 << 29, given_elements=1 << 26)
 """A GPU could do more; the reference, which runs on the CPU, could not."""
 _DERIVED_BUDGET = Budget(elements=1 << 17, products=1 << 22, bytes=64 << 20)
 """Cases that nobody asked for must cost little."""
@@ -55,7 +57,7 @@ def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case
         planned = plan(spec, kernel, dims)
         if isinstance(planned, BadSpec):
             return planned
-        if _fits(planned, budget):
+        if _fits(planned, evolve(budget, elements=budget.given_elements or budget.elements)):
             cases[tuple(dims.items())] = Case(dims, True, planned)
         else:
             refused = BadSpec(

@@ -1101,48 +1101,74 @@ def _stands_any_alignment(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | No
 
 _HUGE_BYTES = 1 << 31
 """Offsets beyond this do not fit into a signed integer of 32 bits."""
-_HUGE_SHARE = 0.5
-"""Of the device's memory that such a case may take; others use it too."""
 _PROVING_REPEATS = 4
 
 
 def _reaches_far(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
-    """A kernel whose size has 64 bits must be right beyond 2 GB, which no reference could be computed for.
-
-    Where the kernel maps repeated inputs to repeated outputs, as every elementwise one does and as one run of four
-    repetitions shows, the outputs of a verified case over and over again are what must come out.
-    """
+    """A kernel whose size has 64 bits must be right beyond 2 GB, which no reference could be computed for."""
     dim = _wide_dim(judge)
-    memory_bytes = _memory_bytes(judge.backend)
-    if dim is None or memory_bytes == 0 or "cases" in judge.without:
+    if dim is None or "cases" in judge.without:
         return None
     for s in reversed(seen):
         bound = s.t.bound
-        checked = bound.checked
-        periods = [buffer.count * buffer.element.itemsize for buffer in bound.buffers.values()]
-        if bound.distribution is not Distribution.DEFAULT or bound.large or any(period % 16 for period in periods):
-            continue
-        if _run_repeated(s, dim, _PROVING_REPEATS, tuple(range(_PROVING_REPEATS))) != ():
-            return None
-        repeats = _HUGE_BYTES // max(periods) + 2
-        if repeats * sum(periods) > _HUGE_SHARE * memory_bytes:
-            return None
-        edges = {_HUGE_BYTES // (buffer.count * buffer.element.itemsize) for buffer in checked}
-        windows = sorted(
-            {w for edge in edges for w in (0, edge - 1, edge, repeats // 2, repeats - 1) if 0 <= w < repeats}
-        )
-        wrong = _run_repeated(s, dim, repeats, tuple(windows))
-        label = f"{dim}={repeats * bound.dims[dim]}, one case over and over again"
-        if wrong is None or (isinstance(wrong, Faulted) and wrong.hazard == "timeout"):
-            return None
-        if isinstance(wrong, Faulted):
-            return _Refusal("cases", Unsafe(wrong.hazard if wrong.hazard in _HAZARDS else "fault", wrong.where, label))
-        if wrong:
-            name, index, got, expected, count, total = wrong
-            return _Refusal("cases", Wrong(name, index, got, expected, label, count, total))
-        judge.notes.append(f"right beyond 2 GB too: samples of {label}")
-        return None
+        repeats = _HUGE_BYTES // max(buffer.count * buffer.element.itemsize for buffer in bound.buffers.values()) + 2
+        if _may_be_repeated(s, repeats):
+            answer = _as_repeated(s, dim, repeats)
+            if answer == "right":
+                judge.notes.append(f"right beyond 2 GB too: samples of {dim}={repeats * bound.dims[dim]}")
+            return answer if isinstance(answer, _Refusal) else None
     return None
+
+
+def _reaches_the_benchmark(judge: _Judge, seen: Sequence[_Seen]) -> _Refusal | None:
+    """A size that is timed but too large for a reference is run too: a kernel could be right at all others."""
+    if "cases" in judge.without or judge.atomics:
+        return None
+    compared = {tuple(s.t.bound.dims.items()) for s in seen}
+    for dims in given_dims(judge.spec):
+        if tuple(dims.items()) in compared:
+            continue
+        for s in reversed(seen):
+            own = s.t.bound.dims
+            other = [name for name, value in dims.items() if value != own[name]]
+            if len(other) != 1 or dims[other[0]] % own[other[0]]:
+                continue
+            repeats = dims[other[0]] // own[other[0]]
+            if repeats > 1 and _may_be_repeated(s, repeats):
+                answer = _as_repeated(s, other[0], repeats)
+                if isinstance(answer, _Refusal):
+                    return answer
+                break
+    return None
+
+
+def _may_be_repeated(s: _Seen, repeats: int) -> bool:
+    """The case's buffers can be laid one behind the other so many times, in half of the device's memory at most."""
+    periods = [buffer.count * buffer.element.itemsize for buffer in s.t.bound.buffers.values()]
+    plain = s.t.bound.distribution is Distribution.DEFAULT and not s.t.bound.large
+    return plain and not any(p % 16 for p in periods) and repeats * sum(periods) <= _memory_bytes(s.judge.backend) / 2
+
+
+def _as_repeated(s: _Seen, dim: str, repeats: int) -> "_Refusal | str | None":
+    """Run a verified case over and over again, as one large case: `right`, a refusal, or None where that says nothing.
+
+    Where the kernel maps repeated inputs to repeated outputs, as every elementwise one does and as one run of four
+    repetitions shows, the outputs of the verified case over and over again are what must come out.
+    """
+    if _run_repeated(s, dim, _PROVING_REPEATS, tuple(range(_PROVING_REPEATS))) != ():
+        return None
+    edges = {_HUGE_BYTES // (buffer.count * buffer.element.itemsize) for buffer in s.t.bound.checked}
+    windows = sorted({w for e in edges for w in (0, e - 1, e, repeats // 2, repeats - 1) if 0 <= w < repeats})
+    wrong = _run_repeated(s, dim, repeats, tuple(windows))
+    if wrong is None or (isinstance(wrong, Faulted) and wrong.hazard == "timeout"):
+        return None
+    label = f"{case_label({**s.t.bound.dims, dim: repeats * s.t.bound.dims[dim]})}, one case over and over again"
+    if isinstance(wrong, Faulted):
+        return _Refusal("cases", Unsafe(wrong.hazard if wrong.hazard in _HAZARDS else "fault", wrong.where, label))
+    if wrong:
+        name, index, got, expected, count, total = wrong
+        return _Refusal("cases", Wrong(name, index, got, expected, label, count, total))
+    return "right"
 
 
 def _run_repeated(
@@ -1198,7 +1224,7 @@ _OF_THE_TEXT: tuple[Callable[[_Judge], _Refusal | None], ...] = (_keeps_interfac
 _OF_ALL_RUNS: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (_did_something, _has_something_to_do)
 _OF_A_CASE: tuple[Callable[[_Seen], Iterator[_Refusal]], ...] = (_keeps_inputs, _writes_all, _is_stable, _agrees)
 _OF_THE_WHOLE: tuple[Callable[[_Judge, Sequence[_Seen]], _Refusal | None], ...] = (
-    _keeps_no_state, _cannot_tell_the_time, _keeps_its_digits, _stands_any_alignment, _reaches_far,
+    _keeps_no_state, _cannot_tell_the_time, _keeps_its_digits, _stands_any_alignment, _reaches_the_benchmark, _reaches_far,
 )  # fmt: skip
 
 

@@ -198,6 +198,17 @@ def test_sizes_of_64_bits_are_tried_beyond_2_gb(bench: Bench) -> None:
     record("checks", bench.backend.kind, "beyond 2 GB", f"{took:.2f} s, {found}")
 
 
+def test_a_size_that_only_the_stopwatch_runs_is_run_all_the_same(bench: Bench) -> None:
+    cheat = "if (i < n) z[i] = x[i] + (n == SIZE ? x[i] : y[i]);"
+    for size in (16 << 20, 256 << 20):
+        found = verdict(bench, kernel(cheat.replace("SIZE", str(size)), sizes=f"{size} | 4096"))
+        assert isinstance(found, Wrong) and f"n={size}" in found.case, found
+    started = time.monotonic()
+    honest = verdict(bench, kernel(RIGHT, sizes=f"{256 << 20} | 4096"))
+    assert isinstance(honest, Verified) and not honest.notes, honest
+    record("checks", bench.backend.kind, "benchmark of 256M", f"{time.monotonic() - started:.2f} s")
+
+
 def test_a_launch_that_never_happens_is_not_a_pass(bench: Bench) -> None:
     small = kernel(RIGHT).replace("void add", "void __launch_bounds__(128) add")
     found = verdict(bench, small)

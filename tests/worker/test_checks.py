@@ -376,6 +376,21 @@ def test_a_size_of_64_bits_is_tried_beyond_2_gb(host: HostBackend) -> None:
     assert isinstance(honest, Verified) and "right beyond 2 GB too: samples of n=" in honest.notes[0]
 
 
+def test_a_benchmark_that_no_reference_is_computed_for_is_run_all_the_same(
+    host: HostBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def knows_it(launch: Launch, b: dict[str, np.ndarray]) -> np.ndarray:
+        n = next(a for a in launch.arguments if isinstance(a, ScalarArgument))
+        return b["x"] + (b["x"] if int.from_bytes(n.data, "little") == 1 << 28 else b["y"])
+
+    monkeypatch.setattr("dice_lsp.worker.verify.DEVICE_BUDGET", HOST_BUDGET)
+    text = kernel(RIGHT, sizes="256M | 4096")
+    found = judged(host, text, on=Card(knows_it))
+    assert re.match(r"wrong: z\[0\] .*n=268435456, one case over and over again", told(found)), told(found)
+    assert not refused(judged(host, text, on=Card(knows_it), without="cases"))
+    assert isinstance(judged(host, text, on=Card()), Verified)
+
+
 def test_a_kernel_that_is_not_elementwise_is_not_tried_far_out(host: HostBackend) -> None:
     seen: list[bool] = []
 
