@@ -309,7 +309,8 @@ class Unsafe:
 
     hazard: str
     """`out_of_bounds`, `unwritten_output`, `mutated_input`, `race`, `divergent_barrier`, `deadlock`, `timeout`, `fault`,
-    `shared_memory`, `non_deterministic`, `uninitialized`."""
+    `shared_memory`, `non_deterministic`, `uninitialized`, `never_launched`, `address_dependent`, `occupancy_dependent`,
+    `precision_dropped`."""
     where: str
     """For a person: `x[1000] of 1000`, `line 14`."""
     case: str
