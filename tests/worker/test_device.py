@@ -352,6 +352,14 @@ def test_a_driver_that_gives_no_context_confined_gets_less(card: PretendedCard) 
     assert card.isolation == "seccomp (the driver does not work under landlock)"
 
 
+def test_a_driver_that_works_with_limits_alone_is_found_so(card: PretendedCard) -> None:
+    card.tell("0.1")
+    assert card.start() is None
+    card.tell("0.1", no_context=("landlock",), no_start=("seccomp",))
+    assert isinstance(card.run_once(source(b"good"), launch()), Ran)
+    assert card.isolation == "limits (the driver does not work under landlock or seccomp)"
+
+
 def test_a_full_card_is_no_reason_to_confine_less(card: PretendedCard) -> None:
     card.tell("0.1")
     assert card.start() is None
