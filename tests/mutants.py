@@ -106,7 +106,8 @@ _MIN_MAX = {
 }  # fmt: skip
 _PLAIN = {
     "atomicAdd": "{t} + ({v})", "atomicSub": "{t} - ({v})", "atomicMax": "max({t}, {v})", "atomicMin": "min({t}, {v})",
-    "atomicExch": "({v})", "atomicInc": "{t} >= ({v}) ? 0 : {t} + 1", "atomicOr": "{t} | ({v})", "atomicAnd": "{t} & ({v})", "atomicXor": "{t} ^ ({v})",
+    "atomicExch": "({v})",
+    "atomicInc": "{t} >= ({v}) ? 0 : {t} + 1", "atomicOr": "{t} | ({v})", "atomicAnd": "{t} & ({v})", "atomicXor": "{t} ^ ({v})",
 }  # fmt: skip
 """What an atomic operation on `t` does when it is none."""
 _SHUFFLES = re.compile(r"__(?:shfl\w*|ballot|any|all|match_\w+|reduce_\w+)_sync|\w+\.shfl\w*")
@@ -369,6 +370,7 @@ class Laboratory:
                 self.close()
                 raise SystemExit(f"no GPU to judge on: {here['no_device'] or 'none was found'}")
         self._paths = {path.stem: path for path in paths}
+        self._accepted: dict[str, Source] = {}
         self._originals: dict[str, tuple[str, LaunchSpec, Compiled]] = {}
 
     def close(self) -> None:
@@ -387,6 +389,7 @@ class Laboratory:
             build = self._compile(kernel, text, spec)
             assert isinstance(build, Source) and build.compiled is not None, f"{kernel} does not compile"
             self._originals[kernel] = text, spec, build.compiled
+            self._accepted[kernel] = build
         return self._originals[kernel]
 
     def _compile(self, kernel: str, text: str, spec: LaunchSpec) -> Source | None:
@@ -407,10 +410,12 @@ class Laboratory:
             return Outcome(mutant, "broken", "", time.monotonic() - started)
         if same_machine_code(original, source.compiled):
             return Outcome(mutant, "same", "", time.monotonic() - started)
+        accepted = self._accepted[mutant.kernel]
         job = JudgeJob(
-            changed, str(self._paths[mutant.kernel]), source.kernel, spec, reference_text=text, benchmark=False
-        )
-        verdict = self._verdict(job, source)
+            changed, str(self._paths[mutant.kernel]), source.kernel, spec, reference_text=text, benchmark=False,
+            baseline_text=text, baseline_kernel=accepted.kernel,
+        )  # fmt: skip
+        verdict = self._verdict(job, source, accepted)
         fate = "unverified"
         if isinstance(verdict, Verified):
             fate = "survived"
@@ -418,9 +423,9 @@ class Laboratory:
             fate = "caught"
         return Outcome(mutant, fate, in_words(verdict), time.monotonic() - started)
 
-    def _verdict(self, job: JudgeJob, source: Source) -> Verdict:
+    def _verdict(self, job: JudgeJob, source: Source, accepted: Source) -> Verdict:
         if self._worker is None:
-            return verify(job, source, self._host, self._host)
+            return verify(job, source, self._host, self._host, baseline_source=accepted)
         answer = self._worker.judge({"settings": {"backend": self.backend}, "job": to_wire(job)}, _call())
         return from_wire(answer, Judged).verdict
 
@@ -481,7 +486,10 @@ def judged(
 
 
 def known_equivalents() -> dict[tuple[str, str, str], str]:
-    """Kernel, the line before and after -> why the two do the same."""
+    """Kernel, the line before and after -> why the two do the same.
+
+    Of lines that stand several times in a kernel, only a survivor is looked up here: the others are caught.
+    """
     with EQUIVALENT.open("rb") as file:
         entries = tomllib.load(file).get("mutant", [])
     return {(e["kernel"], " ".join(e["before"].split()), " ".join(e["after"].split())): e["why"] for e in entries}
@@ -491,7 +499,7 @@ def shares(
     outcomes: Sequence[Outcome], key: Callable[[Mutant], str], equivalent: Mapping[str, str]
 ) -> list[tuple[str, ...]]:
     """A table: what the key says, then caught, unverified, survived, equivalent and the caught share of the rest."""
-    table = [("", "caught", "unverified", "survived", "equivalent", "share")]
+    table: list[tuple[str, ...]] = [("", "caught", "unverified", "survived", "equivalent", "share")]
     counts: Counter[tuple[str, str]] = Counter()
     for outcome in outcomes:
         fate = "equivalent" if outcome.mutant.id in equivalent else outcome.fate
@@ -538,8 +546,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if outcome.fate == "survived"
         and (key := (outcome.mutant.kernel, *outcome.mutant.lines(texts[outcome.mutant.kernel]))) in known
     }
-    for key in (lambda m: m.kind, lambda m: m.kernel):
-        print(f"\n{columns(shares(real, key, equivalent))}")
+    print(f"\n{columns(shares(real, lambda mutant: mutant.kind, equivalent))}")
+    print(f"\n{columns(shares(real, lambda mutant: mutant.kernel, equivalent))}")
     rest = [outcome for outcome in real if outcome.fate != "caught"]
     print(f"\n{len(rest)} of {len(real)} are not caught:")
     for outcome in sorted(rest, key=lambda outcome: outcome.mutant.id in equivalent):
