@@ -232,7 +232,9 @@ def _lease_of(device: str) -> Lease | None:
         return None
     import torch
 
-    return Lease(str(torch.cuda.get_device_properties(device).uuid))
+    # Torch tells it from 2.5 on; a card of no name is nobody else's.
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return None if uuid is None else Lease(str(uuid))
 
 
 def _finish(device: str) -> None:

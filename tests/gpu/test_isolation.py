@@ -42,7 +42,7 @@ async def test_a_fill_and_a_timing_on_one_card_take_turns(bench: Bench, tmp_path
     folder = write_checkpoint(tmp_path / "small", layout="psm")
     client = DiffusionClient(Settings(model=str(folder), model_device="cuda"))
     steps: list[DecodeProgress] = []
-    decode = DecodeSettings(strategy="sequential", max_new_tokens=8000, temperature=0.0)
+    decode = DecodeSettings(strategy="sequential", max_new_tokens=6000, temperature=0.0)
     assert bench.backend.lease is not None
     try:
         info = await client.start()
