@@ -45,10 +45,12 @@ from dice_lsp.records import (
     NotCompared,
     NotTimed,
     Sanitized,
+    Timing,
     TimingResult,
     Unsafe,
     Unverified,
     Verdict,
+    Verified,
     Wrong,
     from_wire,
     to_wire,
@@ -58,6 +60,7 @@ from dice_lsp.source.kernels import parse
 from dice_lsp.source.slice import device_slice, kernel_slice_key
 from dice_lsp.worker import confine
 from dice_lsp.worker.benchmark import benchmark, downgraded
+from dice_lsp.worker.checks import in_order
 from dice_lsp.worker.compile import CompileJob, Compiler, Program, build_keys
 from dice_lsp.worker.device import GpuBackend, open_backend
 from dice_lsp.worker.host import HostBackend
@@ -270,7 +273,7 @@ class Worker:
             job.emit("verdict", to_wire(verdict, Verdict))
         timing, comparison = self._timed(wanted, source, baseline or _kept_baseline(wanted), verdict, job)
         first = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims) or "the only case"
-        verdict = downgraded(timing, first) or verdict
+        verdict = downgraded(timing, first) or _with_timed_checks(verdict, timing)
         if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
             self._killed[key] += 1
         job.emit("timing", to_wire(timing, TimingResult))
@@ -452,6 +455,13 @@ def _kept_baseline(wanted: JudgeJob) -> Source | None:
     if kernel is None or build is None or wanted.baseline_text is not None:
         return None
     return Source("", wanted.path, kernel, wanted.spec.template, build)
+
+
+def _with_timed_checks(verdict: Verdict, timing: TimingResult) -> Verdict:
+    """The verdict with the checks that a timing makes, where there was one."""
+    if not isinstance(verdict, Verified) or not isinstance(timing, Timing):
+        return verdict
+    return evolve(verdict, checks=in_order((*verdict.checks, "timed_outputs", "physical_limit")))
 
 
 def _light(build: Build) -> Build:

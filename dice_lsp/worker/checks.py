@@ -24,7 +24,7 @@ class Check:
     """What is done, in a few words for a person."""
     hazards: tuple[str, ...]
     """What a kernel that fails it is refused with: `Unsafe.hazard`, `Cheating.trick` or `wrong`; empty for one that only
-    ever adds a note."""
+    adds a note, makes the verdict `Unverified` or refuses a time."""
     backends: tuple[str, ...]
     """Where it is made: `host`, `gpu`."""
 
@@ -58,13 +58,16 @@ _TABLE = (
         ("race", "divergent_barrier", "deadlock"), (HOST,),
     ),
     Check(16, "stream", "nothing runs in another stream than the tool's own", ("own_stream",), _BOTH),
-    Check(17, "timed_outputs", "every output of the timed launches is as it was when verified", ("timed_outputs",), (GPU,)),
+    Check(
+        17, "timed_outputs", "every output of the timed launches is as it was when verified",
+        ("its outputs differ when it is timed",), (GPU,),
+    ),
     Check(
         18, "state", "device variables hold the same after the launch as before it",
-        ("stateful_result", "stale_result"), _BOTH,
+        ("stale_result",), _BOTH,
     ),
     Check(19, "code_notes", "the code is read for what a run does not show", (), _BOTH),
-    Check(20, "physical_limit", "no time is shorter than the device's peaks allow", ("physically_impossible",), (GPU,)),
+    Check(20, "physical_limit", "no time is shorter than the device's peaks allow", (), (GPU,)),
     Check(21, "launched", "the launch happened, ended in time and without an error", ("never_launched", "fault", "timeout"), _BOTH),
     Check(22, "fp64", "the reference is computed in double precision", ("wrong",), _BOTH),
     Check(23, "nan", "NaN goes through where the reference lets it, and comes from nowhere else", ("wrong",), _BOTH),
