@@ -485,14 +485,19 @@ def judged(
                 yield outcome, True
 
 
-def known_equivalents() -> dict[tuple[str, str, str], str]:
-    """Kernel, the line before and after -> why the two do the same.
-
-    Of lines that stand several times in a kernel, only a survivor is looked up here: the others are caught.
-    """
+def equivalents(survivors: Iterable[Mutant], texts: Mapping[str, str]) -> dict[str, str]:
+    """Ids of those survivors that are known to compute the same -> why."""
     with EQUIVALENT.open("rb") as file:
         entries = tomllib.load(file).get("mutant", [])
-    return {(e["kernel"], " ".join(e["before"].split()), " ".join(e["after"].split())): e["why"] for e in entries}
+    found = {}
+    for mutant in survivors:
+        text = texts[mutant.kernel]
+        for entry in entries:
+            lines = tuple(" ".join(entry[key].split()) for key in ("before", "after"))
+            here = entry.get("line", mutant.line(text)) == mutant.line(text)
+            if here and entry["kernel"] == mutant.kernel and lines == mutant.lines(text):
+                found[mutant.id] = entry["why"]
+    return found
 
 
 def shares(
@@ -539,13 +544,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             m = outcome.mutant
             print(f"{outcome.fate:10} {m.kernel:32} {m.kind:15} {outcome.seconds:5.1f} s  {outcome.words}", flush=True)
     real = [outcome for outcome in outcomes if outcome.fate not in ("broken", "same")]
-    known = known_equivalents()
-    equivalent = {
-        outcome.mutant.id: known[key]
-        for outcome in real
-        if outcome.fate == "survived"
-        and (key := (outcome.mutant.kernel, *outcome.mutant.lines(texts[outcome.mutant.kernel]))) in known
-    }
+    equivalent = equivalents((outcome.mutant for outcome in real if outcome.fate == "survived"), texts)
     print(f"\n{columns(shares(real, lambda mutant: mutant.kind, equivalent))}")
     print(f"\n{columns(shares(real, lambda mutant: mutant.kernel, equivalent))}")
     rest = [outcome for outcome in real if outcome.fate != "caught"]
