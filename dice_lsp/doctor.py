@@ -77,16 +77,21 @@ def _compilers(hello: dict[str, Any]) -> list[Finding]:
         findings.append(Finding("note", "nvcc", "not found", "needed only for files that NVRTC cannot take"))
     if cxx:
         findings.append(Finding("ok", "C++ compiler", str(cxx)))
-        if hello["host"].get("confinement") == "seccomp":
-            findings.append(Finding("ok", "confinement", "seccomp around every kernel that runs on the host"))
-        else:
-            found = "resource limits only, this system has no seccomp"
-            findings.append(Finding("note", "confinement", found, "check only files that you trust"))
+        findings.append(
+            _confinement("confinement", "every kernel that runs on the host", hello["host"].get("isolation"))
+        )
     else:
         findings.append(
             Finding("missing", "C++ compiler", "none", "apt-get install g++: kernels run on the host with it")
         )
     return findings
+
+
+def _confinement(what: str, of: str, isolation: str | None) -> Finding:
+    """How what runs kernels is confined, in the words of `worker.confine`, where what is missing stands in brackets."""
+    found = f"{isolation or 'limits'} around {of}"
+    complete = isolation is not None and "(" not in isolation
+    return Finding("ok" if complete else "note", what, found, "" if complete else "check only files that you trust")
 
 
 def _devices(hello: dict[str, Any]) -> list[Finding]:
@@ -101,9 +106,7 @@ def _devices(hello: dict[str, Any]) -> list[Finding]:
         step = "" if backends else "pip install 'dice-lsp[gpu]'"
         findings.append(Finding("ok" if backends else "missing", "GPU back end", ", ".join(backends) or "none", step))
         if not hello.get("no_device"):
-            confined = str(hello.get("isolation") or "limits")
-            step = "" if "(" not in confined else "check only files that you trust"
-            findings.append(Finding("note" if step else "ok", "GPU confinement", confined, step))
+            findings.append(_confinement("GPU confinement", "the process of the GPU", hello.get("isolation")))
     findings.append(_sanitizer(hello))
     return findings
 

@@ -122,7 +122,7 @@ class Worker:
         """
         self._configure(params)
         compiler = self.compiler
-        host = self.host.describe()
+        host = {**self.host.describe(), "isolation": self._host_isolation()}
         devices, driver = _devices()
         backend = self.backend()
         tool = self.sanitizer
@@ -257,6 +257,9 @@ class Worker:
         backend = self.backend()
         if isinstance(backend, GpuBackend):
             return backend.isolation
+        return self._host_isolation()
+
+    def _host_isolation(self) -> str:
         held = self.host.describe().get("confinement", "")
         return confine.words(confine.landlock_abi() > 0, held == "seccomp") if held else ""
 
