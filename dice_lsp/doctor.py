@@ -90,7 +90,7 @@ def _compilers(hello: dict[str, Any]) -> list[Finding]:
 def _confinement(what: str, of: str, isolation: str | None) -> Finding:
     """How what runs kernels is confined, in the words of `worker.confine`, where what is missing stands in brackets."""
     found = f"{isolation or 'limits'} around {of}"
-    complete = isolation is not None and "(" not in isolation
+    complete = bool(isolation) and "(" not in str(isolation)
     return Finding("ok" if complete else "note", what, found, "" if complete else "check only files that you trust")
 
 
