@@ -7,12 +7,12 @@ is easily disguised, so nothing here makes a kernel right; it makes notes, and r
 import re
 from collections.abc import Mapping
 
-from dice_lsp.records import Kernel
+from dice_lsp.records import Compiled, Kernel
 from dice_lsp.source.slice import kernels_of, without_kernels
 from dice_lsp.source.tokens import without_comments
 from dice_lsp.worker.elements import Kind, element_of
 from dice_lsp.worker.launch import Source
-from dice_lsp.worker.machine_code import writable_variables
+from dice_lsp.worker.machine_code import called, writable_variables
 
 _CLOCK = re.compile(r"\b(?:clock|clock64|__globaltimer)\s*\(|%(?:clock|globaltimer)")
 _ATOMICS = re.compile(r"\batomic\w*|\bred\.|__nv_atomic")
@@ -49,12 +49,18 @@ def own_text(source: Source) -> str:
     return without_comments(without_kernels(text, kernels, mine) if mine else text)
 
 
-def code_notes(text: str, cubin: bytes) -> tuple[str, ...]:
+def code_notes(text: str, compiled: Compiled | None) -> tuple[str, ...]:
     """What a user should know of a kernel whose results are right, from `own_text` and the device code."""
+    if compiled is not None and compiled.cubin:
+        # The device code knows better which of the text's functions the kernel calls.
+        prints, allocates = (symbol in called(compiled) for symbol in ("vprintf", "malloc"))
+    else:
+        prints = re.search(r"\bprintf\s*\(", text) is not None
+        allocates = re.search(r"\bmalloc\s*\(|\bnew\b", text) is not None
     notes = []
-    if re.search(r"\bprintf\s*\(", text) or b"vprintf" in cubin:
+    if prints:
         notes.append("uses printf")
-    if re.search(r"\bmalloc\s*\(|\bnew\b", text) or b"\0malloc\0" in cubin:
+    if allocates:
         notes.append("allocates memory on the device")
     if _LAUNCH.search(text):
         notes.append("launches kernels of its own")
@@ -62,7 +68,7 @@ def code_notes(text: str, cubin: bytes) -> tuple[str, ...]:
         notes.append("has inline PTX")
     if reads_clock(text):
         notes.append("reads the clock")
-    if names := _variables(text, cubin):
+    if names := _variables(text, b"" if compiled is None else compiled.cubin):
         notes.append("has the device variable" + ("s " if len(names) > 1 else " ") + ", ".join(f"`{n}`" for n in names))
     return tuple(notes)
 

@@ -28,6 +28,8 @@ _STT_OBJECT = 1
 _WRITABLE = (".nv.global", ".nv.global.init")
 _LITERAL = "$str"
 """How the compiler names string literals, which lie among the variables."""
+_CALL = struct.Struct("<II")
+_CALLS = ".nv.callgraph"
 _INSTRUCTION = struct.Struct("<QQ")
 _WIDE_INSTRUCTIONS = 70
 """From this compute capability on every instruction has 128 bits; NVIDIA does not describe them, `nvdisasm -hex` does."""
@@ -120,18 +122,56 @@ def narrow_instructions(compiled: Compiled) -> frozenset[str]:
 
 
 def _instructions(compiled: Compiled) -> Iterator[tuple[int, int]]:
-    """The instructions of all functions as their two halves; none for code that is not read here."""
+    """The instructions of a kernel and of what it calls, as their two halves; none for code that is not read here."""
     digits = compiled.arch.removeprefix("sm_").rstrip("af")
     if not digits.isdigit() or int(digits) < _WIDE_INSTRUCTIONS:
         return
     try:
-        heads = _heads(compiled.cubin)
-        names = _data(compiled.cubin, heads[_HEADER.unpack_from(compiled.cubin)[-1]])
-        texts = [_data(compiled.cubin, head) for head in heads if _text(names, head[0]).startswith(".text.")]
+        sections = _sections(compiled.cubin)
+        texts = [
+            _data(compiled.cubin, sections[name])
+            for symbol in called(compiled)
+            if (name := f".text.{symbol}") in sections
+        ]
     except (_NotReadable, struct.error, IndexError, ValueError):
         return
     for text in texts:
         yield from _INSTRUCTION.iter_unpack(text[: len(text) // _INSTRUCTION.size * _INSTRUCTION.size])
+
+
+def called(compiled: Compiled) -> frozenset[str]:
+    """The symbols of the kernel and of every function that it may call, `vprintf` and `malloc` among them."""
+    try:
+        heads, sections = _heads(compiled.cubin), _sections(compiled.cubin)
+        return _called(compiled.cubin, heads, sections.get(_CALLS), compiled.symbol)
+    except (_NotReadable, struct.error, IndexError, ValueError):
+        return frozenset({compiled.symbol})
+
+
+def _sections(cubin: bytes) -> dict[str, tuple[int, ...]]:
+    heads = _heads(cubin)
+    names = _data(cubin, heads[_HEADER.unpack_from(cubin)[-1]])
+    return {_text(names, head[0]): head for head in heads}
+
+
+def _called(cubin: bytes, heads: list[tuple[int, ...]], calls: tuple[int, ...] | None, kernel: str) -> frozenset[str]:
+    """Follows the graph, which lists callers and callees by their symbols."""
+    if calls is None:
+        return frozenset({kernel})
+    table = heads[calls[6]]
+    strings = _data(cubin, heads[table[6]])
+    symbols = [_text(strings, symbol[0]) for symbol in _SYMBOL.iter_unpack(_data(cubin, table))]
+    callees: dict[str, set[str]] = {}
+    for caller, callee in _CALL.iter_unpack(_data(cubin, calls)):
+        # Numbers that are no symbol's mark indirect calls and the graph's ends.
+        if caller < len(symbols) and callee < len(symbols):
+            callees.setdefault(symbols[caller], set()).add(symbols[callee])
+    reached, waiting = {kernel}, [kernel]
+    while waiting:
+        new = callees.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    return frozenset(reached)
 
 
 def _heads(cubin: bytes) -> list[tuple[int, ...]]:

@@ -278,8 +278,7 @@ class _Judge:
         return None
 
     def _all_notes(self, seen: "Sequence[_Seen]") -> tuple[str, ...]:
-        cubin = b"" if self.source.compiled is None else self.source.compiled.cubin
-        notes = [] if "code_notes" in self.without else [*code_notes(self.text, cubin)]
+        notes = [] if "code_notes" in self.without else [*code_notes(self.text, self.source.compiled)]
         return tuple(dict.fromkeys([*self.notes, *notes]))
 
     # What is run

@@ -416,11 +416,11 @@ def test_precision_an_error_far_above_the_accepted_kernels_is_noted(host: HostBa
 
 def test_notes_come_from_code_that_the_kernel_can_reach() -> None:
     text = "__device__ int a; asm(); new int; printf(); child<<<1, 2>>>(); clock64();"
-    assert code_notes(text, b"") == (
+    assert code_notes(text, None) == (
         "uses printf", "allocates memory on the device", "launches kernels of its own", "has inline PTX", "reads the clock",
         "has the device variable `a`",
     )  # fmt: skip
-    assert code_notes("__device__ const int a = 1; int asmx; renew(1);", b"") == ()
+    assert code_notes("__device__ const int a = 1; int asmx; renew(1);", None) == ()
 
 
 @pytest.mark.parametrize(

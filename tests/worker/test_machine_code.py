@@ -9,7 +9,7 @@ from dice_lsp.records import Compiled
 from dice_lsp.source.kernels import parse
 from dice_lsp.worker import machine_code
 from dice_lsp.worker.compile import CompileJob, Compiler
-from dice_lsp.worker.machine_code import narrow_instructions, reads_clock, same_machine_code, writable_variables
+from dice_lsp.worker.machine_code import called, narrow_instructions, reads_clock, same_machine_code, writable_variables
 
 ALLOCATED = 2
 """ELF's flag of a section that is loaded."""
@@ -168,6 +168,21 @@ def test_a_clock_is_found_in_the_code_however_it_is_spelled(
     assert not reads_clock(other) and not reads_clock(evolve(other, cubin=b"no code", arch=arch))
 
 
+def test_only_what_a_kernel_reaches_is_read() -> None:
+    text = """
+__device__ __noinline__ long long ticks(int i) { return clock64() + i; }
+__device__ __noinline__ long long twice(int i) { return ticks(i) + ticks(i + 1); }
+__global__ void timed(long long* y, int n) { y[0] = twice(n) + twice(n + 1); }
+__global__ void plain(long long* y, int n) { y[0] = n; }
+"""
+    compiler = Compiler()
+    kernels = parse(text).kernels
+    builds = compiler.compile(CompileJob(text, "/nowhere/k.cu", kernels))
+    compiler.close()
+    found = {name: reads_clock(build) for name, build in builds.items() if isinstance(build, Compiled)}
+    assert found == {"timed": True, "plain": False}
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_conversions_to_fewer_bits_are_found_in_the_code(reading: dict[tuple[str, str], Compiled], arch: str) -> None:
     assert narrow_instructions(reading[arch, "half"]) == {"F2FP"}
@@ -197,3 +212,5 @@ __global__ void k(float* x, int n) {
     found = {variable.name: variable.size_bytes for variable in writable_variables(build.cubin)}
     assert found == {"kept": 400, "counter": 4, "hidden": 4, "calls": 4}
     assert writable_variables(b"no code") == ()
+    assert "vprintf" in called(build) and build.symbol in called(build)
+    assert called(evolve(build, cubin=b"no code")) == {build.symbol}
