@@ -10,6 +10,9 @@ from typing import Any, TextIO
 
 import pytest
 
+# A fork waits for the threads of numpy's linear algebra, and they for it where another thread of ours is inside.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 FIRST = (
     "tests/vscode/", "tests/nvim/", "tests/clients/", "tests/stdio/", "tests/test_fill.py", "tests/test_cli_check.py",
     "tests/worker/",
