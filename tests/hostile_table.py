@@ -242,7 +242,7 @@ _judge_on: "Judge | None" = None
 
 
 def _begin(backend: str) -> None:
-    """A process of `judged` opens its own judge, and its own leases: they keep timings apart, and here none is taken."""
+    """A process of `judging` opens its own judge, and its own leases: they keep timings apart, and here none is taken."""
     global _own, _judge_on
     _own = ExitStack()
     os.environ[lease.VARIABLE] = _own.enter_context(tempfile.TemporaryDirectory())
@@ -250,7 +250,13 @@ def _begin(backend: str) -> None:
     atexit.register(_own.close)
 
 
-def _judged_there(path: Path) -> Row:
+def judging(backend: str, jobs: int) -> ProcessPoolExecutor:
+    """Processes that judge on a back end, each with its own, for `judged_there`."""
+    return ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (backend,))
+
+
+def judged_there(path: Path) -> Row:
+    """A file's row, in a process of `judging`."""
     assert _judge_on is not None
     return _judge_on(path)
 
@@ -261,9 +267,8 @@ def judged(paths: Sequence[Path], backend: str, jobs: int = 1) -> Iterator[Row]:
     hanging = [path for path in paths if hangs(path) and path not in timed]
     for beside in ([path for path in paths if path not in {*timed, *hanging}], hanging):
         if beside:
-            processes = min(jobs, len(beside))
-            with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (backend,)) as pool:
-                yield from pool.map(_judged_there, beside)
+            with judging(backend, min(jobs, len(beside))) as pool:
+                yield from pool.map(judged_there, beside)
     if timed:
         with opened(backend) as judge_on:
             yield from map(judge_on, timed)

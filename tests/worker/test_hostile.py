@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from threading import local
 
 import pytest
 
@@ -21,6 +20,8 @@ from tests.hostile_table import (
     confusion,
     expectations,
     judge,
+    judged_there,
+    judging,
     kinds,
     totals,
 )
@@ -35,31 +36,24 @@ CAUGHT_BY_ONE = tuple(
 
 
 class Ahead:
-    """Judges on two cores: while one file's verdict is looked at, the next file is already being judged."""
+    """Judges in two processes: while one file's verdict is looked at, the next file is already being judged.
+
+    In threads it would not do: a child is confined between fork and exec, which another thread's locks can stop for good.
+    """
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
         self._next = dict(zip(paths, paths[1:], strict=False))
-        self._pool = ThreadPoolExecutor(2)
-        self._own = local()
-        self._opened: list[Compiler | HostBackend] = []
+        self._pool = judging("host", 2)
         self._rows: dict[Path, Future[Row]] = {}
 
     def __call__(self, path: Path) -> Row:
         for wanted in (path, self._next.get(path)):
             if wanted is not None and wanted not in self._rows:
-                self._rows[wanted] = self._pool.submit(self._judge, wanted)
+                self._rows[wanted] = self._pool.submit(judged_there, wanted)
         return self._rows[path].result()
-
-    def _judge(self, path: Path) -> Row:
-        if not hasattr(self._own, "tools"):
-            self._own.tools = Compiler(), HostBackend()
-            self._opened += self._own.tools
-        return judge(path, *self._own.tools)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
-        for tool in self._opened:
-            tool.close()
 
 
 @pytest.fixture(scope="module")
