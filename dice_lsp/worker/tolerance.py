@@ -211,8 +211,9 @@ def _one_sided(units: Array, allowed: Array, expected: Array) -> bool:
     """
     shifted, scaled = abs(float(np.mean(units))), abs(float(np.mean(units * np.sign(expected))))
     with np.errstate(over="ignore", invalid="ignore"):
-        share = allowed / max(float(allowed.max()), 1e-300)
-        distance = float(np.linalg.norm(units * share) / max(float(np.linalg.norm(share)), 1e-300))
+        # Not by linear algebra, whose threads may wait for ever while another thread starts a process.
+        share = np.square(allowed / max(float(allowed.max()), 1e-300))
+        distance = float(np.sqrt(np.sum(np.square(units) * share) / max(float(np.sum(share)), 1e-300)))
     rms = float(np.sqrt(np.mean(np.square(units))))
     return max(rms, distance) > _RMS_LIMIT or max(shifted, scaled) > _BIAS_LIMIT
 

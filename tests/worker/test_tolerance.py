@@ -171,6 +171,64 @@ def test_a_double_with_the_digits_of_a_float_is_seen() -> None:
     assert compare(rounded, expected, DOUBLE, tolerance=Tolerance("", rtol=1e-7)).agrees
 
 
+@pytest.mark.parametrize("what", [HALF, BF16])
+def test_narrow_numbers_that_are_cut_off_are_seen(what: Element) -> None:
+    expected = rng.standard_normal(1000)
+    nearest = what.round(expected)
+    step = np.exp2(np.floor(np.log2(np.abs(expected)))) * what.epsilon
+    outward = np.abs(nearest) > np.abs(expected)
+    towards_zero = np.where(outward, nearest - np.sign(expected) * step, nearest)
+    upward = np.where(nearest < expected, nearest + step, nearest)
+    for stored in (towards_zero, upward):
+        verdict = compare(what.encode(stored), expected, what, spread=np.abs(expected))
+        assert not verdict.agrees and verdict.rule == "bias"
+    # A coefficient that was rounded to the type shifts all numbers, but does not put them all to one side.
+    factor = 1.0 + 0.3 * what.epsilon
+    assert compare(what.encode(expected * factor), expected, what, spread=np.abs(expected)).agrees
+
+
+def test_a_tensor_of_one_value_is_seen() -> None:
+    # Every number is far below the rounding of what it was made from, so zeros are inside of each one's tolerance.
+    expected = rng.uniform(0.5, 1.0, 200)
+    spread = np.full(200, 1e7)
+    verdict = compare(np.zeros(200, np.float32), expected, FLOAT, spread=spread)
+    assert not verdict.agrees and verdict.rule == "bias"
+    assert compare((expected + rng.standard_normal(200)).astype(np.float32), expected, FLOAT, spread=spread).agrees
+
+
+def test_errors_of_the_largest_numbers_alone_are_seen() -> None:
+    # Most numbers are exact, so the mean square of the shares is small; what is off is what counts.
+    expected = np.concatenate([np.ones(900), 1e6 * np.ones(100)])
+    got = expected * (1 + np.where(expected > 1, 0.9, 0.0) * relative_tolerance(FLOAT, 1e4) * rng.choice([-1, 1], 1000))
+    spread = np.abs(expected)
+    verdict = compare(got.astype(np.float32), expected, FLOAT, spread=spread, accumulated=1e4)
+    assert not verdict.agrees and verdict.rule == "bias"
+
+
+def test_halves_of_an_exact_reference_have_no_room_for_a_long_sum() -> None:
+    expected = rng.standard_normal(500)
+    off = HALF.encode(expected * (1 + 4e-3 * rng.choice([-1, 1], 500)))
+    assert not compare(off, expected, HALF, accumulated=1000, spread=np.abs(expected)).agrees
+    assert compare(off, expected, HALF, accumulated=1000, spread=np.abs(expected), rounded=True).agrees
+
+
+def test_where_all_is_zero_the_inputs_tell_the_scale() -> None:
+    # The variance of one number, in one pass and with a fused product.
+    expected, got = np.zeros(1), np.array([2e-8], np.float32)
+    assert not compare(got, expected, FLOAT, spread=np.zeros(1)).agrees
+    assert compare(got, expected, FLOAT, spread=np.zeros(1), made_of=1.0).agrees
+    assert not compare(np.array([1e-4], np.float32), expected, FLOAT, spread=np.zeros(1), made_of=1.0).agrees
+    assert not compare(got, np.array([1e-9]), FLOAT, spread=np.array([1e-9]), made_of=1.0).agrees
+
+
+def test_denormals_count_where_inputs_are_tiny() -> None:
+    expected = np.array([1e-15, 3e-42])
+    flushed = np.array([1e-15, 0], np.float32)
+    assert compare(flushed, expected, FLOAT, spread=expected).agrees
+    assert not compare(flushed, expected, FLOAT, spread=expected, denormals=True).agrees
+    assert compare(expected.astype(np.float32), expected, FLOAT, spread=expected, denormals=True).agrees
+
+
 def test_what_underflows_beside_large_numbers_may_be_zero() -> None:
     expected = np.array([1e8, -3.0, 1e-34])
     assert compare(np.array([1e8, -3, 0], np.float32), expected, FLOAT, spread=np.abs(expected)).agrees
