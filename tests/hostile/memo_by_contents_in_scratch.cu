@@ -1,4 +1,4 @@
-// expect: cheating remembers_results | cheating timed_outputs
+// expect: wrong | cheating remembers_results | cheating timed_outputs
 // host cannot: scratch memory is poisoned before every run, and nothing is timed
 // timed: numbers that come again cost nothing, those never seen before cost what they should
 // kind: memo in scratch memory
