@@ -32,6 +32,7 @@ from dice_lsp.worker.confine import Confinement, compiler_policy, program_policy
 from dice_lsp.worker.host_symbols import variables_of
 from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text, standard_flag
 from dice_lsp.worker.launch import (
+    READ_UNORDERED,
     Array,
     BlockOrder,
     BufferArgument,
@@ -518,7 +519,7 @@ class HostKernel:
                 seen = [_WATCHED[rest[1]]] if rest[1] in _WATCHED else []
                 for number in rest[3].split(",") if rest[3] else ():
                     name = launch.arguments[int(number)].name
-                    seen.append(f"`{name}` is read while other threads may write it, and nothing orders the two")
+                    seen.append(f"`{name}` {READ_UNORDERED}")
                 results.append(Ran(outputs, int(rest[0]) / 1e6, (*notes, *seen), self._changed(rest[2])))
             elif len(results) < len(launches):
                 results.append(self._fault(word, rest, launches[len(results)]))

@@ -106,6 +106,9 @@ class NotSupported:
     reason: str
 
 
+READ_UNORDERED = "is read while other threads may write it, and nothing orders the two"
+"""How a note of a run ends that a user should see: an integer buffer raced, but the results did not depend on it."""
+
 RunResult = Union[Ran, Faulted, NotSupported]
 
 

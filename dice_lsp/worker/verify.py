@@ -62,6 +62,7 @@ from dice_lsp.worker.code_notes import (
 )
 from dice_lsp.worker.elements import Array, Kind, element_of
 from dice_lsp.worker.launch import (
+    READ_UNORDERED,
     Backend,
     BlockOrder,
     Faulted,
@@ -279,7 +280,8 @@ class _Judge:
 
     def _all_notes(self, seen: "Sequence[_Seen]") -> tuple[str, ...]:
         notes = [] if "code_notes" in self.without else [*code_notes(self.text, self.source.compiled)]
-        return tuple(dict.fromkeys([*self.notes, *notes]))
+        raced = [note for s in seen for run in s.runs for note in run.notes if note.endswith(READ_UNORDERED)]
+        return tuple(dict.fromkeys([*self.notes, *raced, *notes]))
 
     # What is run
 

@@ -221,6 +221,41 @@ def test_a_guessed_size_is_never_the_kernels_fault(
         assert isinstance(verdict, expected), verdict
 
 
+GRAPH = """
+void level_cpu(int* level, int n) { for (int i = 0; i < n; ++i) level[i] = 1; }
+//dice: n = 1000 | 300; io level[n]: zeros; launch <<<cdiv(n, 128), 128>>>; ref level_cpu
+__global__ void visit(int* level, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && level[i] >= 0) level[(i + 1) % n] = 1;
+}
+"""
+
+
+def test_integers_that_race_without_a_consequence_are_told(judged: Callable[..., Verdict]) -> None:
+    verdict = judged(GRAPH)
+    assert isinstance(verdict, Verified), verdict
+    assert "`level` is read while other threads may write it, and nothing orders the two" in verdict.notes
+
+
+def test_an_access_out_of_bounds_is_the_kernels_own_where_the_accepted_one_stays_inside(
+    judged: Callable[..., Verdict], compiler: Compiler, host: HostBackend
+) -> None:
+    text = """
+void positive_cpu(const int* x, int* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[i] > 0; }
+//dice: n = 1000 | 300; in x[n]; out y[n]; launch <<<cdiv(n, 128), 128>>>; ref positive_cpu
+__global__ void positive(const int* x, int* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > 0;
+}
+"""
+    model = parse(text)
+    spec = launch_spec(text, model.kernels[0], model)
+    astray = text.replace("y[i] = x[i] > 0;\n}", "y[x[i] > 0 ? i + n : i] = x[i] > 0;\n}")
+    for baseline, expected in ((None, Unverified), (text, Unsafe)):
+        verdict = by_hand(astray, spec, compiler, host, baseline)
+        assert isinstance(verdict, expected), verdict
+
+
 def by_hand(
     text: str,
     spec: LaunchSpec,
