@@ -2,7 +2,7 @@
 
 import ast
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from attrs import evolve, frozen
@@ -65,7 +65,7 @@ def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case
                 too_large=True,
             )
     largest = {dim.name: max(dim.values) for dim in spec.dims}
-    for dims in _derived(spec, kernel, given[0], largest):
+    for dims in (*_derived(spec, kernel, given[0], largest), *_crossed(spec, kernel, given)):
         key = tuple(dims.items())
         if key in cases or not _divides(spec, dims):
             continue
@@ -136,6 +136,8 @@ def _fixed(spec: LaunchSpec, kernel: Kernel) -> set[str]:
     return fixed
 
 
+_CROSSED = 256
+"""How many of the other dims a row length is tried with that shapes the block."""
 # 2520 is a multiple of every number up to ten, for what only happens at such a size.
 _ONE = (1, 31, 33, 1000, 1009, 2520, 4097)
 _TWO = ((1, 1), (3, 33), (31, 31), (33, 7), (64, 65), (101, 47), (17, 129))
@@ -168,6 +170,20 @@ def _derived(
 def _around_blocks(threads: int) -> tuple[int, ...]:
     """One block and one element less or more, and the same beyond some whole ones."""
     return threads - 1, threads, threads + 1, 2 * threads + 1, 3 * threads - 1
+
+
+def _crossed(spec: LaunchSpec, kernel: Kernel, given: Sequence[Mapping[str, int]]) -> Iterable[dict[str, int]]:
+    """The given values of dims that shape the block, with more of everything else than they were given with.
+
+    A row length that only comes with a single row gives a mistake in one element of it little chance to show.
+    """
+    fixed = _fixed(spec, kernel)
+    for dims in given[1:]:
+        crossed = {
+            name: value if name in fixed else max(value, min(given[0][name], _CROSSED)) for name, value in dims.items()
+        }
+        if crossed != dims:
+            yield crossed
 
 
 def _halved(spec: LaunchSpec, kernel: Kernel, first: Mapping[str, int]) -> Iterable[dict[str, int]]:

@@ -253,6 +253,11 @@ def test_a_dim_that_shapes_the_block_keeps_its_values() -> None:
     assert {d for _, d in tried} <= {128, 64} and len(tried) >= 5
 
 
+def test_a_row_length_that_shapes_the_block_is_tried_with_many_rows() -> None:
+    tried = sizes(spec("in x n*d;out y n", grid="n", block="d", dims="n=512|1;d=128|33"))
+    assert (1, 33) in tried and (256, 33) in tried
+
+
 def test_a_given_case_without_blocks_is_told() -> None:
     # leetgpu #134: float4 ReLU with a grid from N / 4 launches nothing for N = 3.
     answer = choose_cases(spec("in x n;out y n", grid="n / 4", dims="n=1024|3"), SAXPY, HOST_BUDGET)
