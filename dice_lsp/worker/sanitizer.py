@@ -48,7 +48,7 @@ INSTALL = "pip install 'dice-lsp[sanitizer]'"
 SMALL = Budget(elements=1 << 15, products=1 << 22, bytes=4 << 20)
 """Under the tools a kernel runs 10 to 100 times slower."""
 TOOL_DEADLINE_S = 60.0
-MAX_REPORTS = 100
+MAX_REPORTS = 20
 """Reports that a tool writes of one run: a kernel that is wrong in one thread is wrong in thousands."""
 MAX_FINDINGS = 5
 LIMITS = Limits(file_bytes=256 << 20, niceness=10)
@@ -228,7 +228,8 @@ def command(tool: Tool, name: str, folder: str) -> list[str]:
     """How to run one tool on the plan in `folder`; it writes its report there."""
     options = [
         "--tool", name, "--xml", "--save", os.path.join(folder, REPORT), "--print-limit", str(MAX_REPORTS),
-        "--target-processes", "application-only",
+        # The host's calls are always the same ones, and to walk them for each report takes seconds.
+        "--target-processes", "application-only", "--show-backtrace", "device",
     ]  # fmt: skip
     if name == "memcheck":
         # Allocations lie next to each other, and an access past the end of one of them would be one to its neighbour.
