@@ -147,7 +147,7 @@ class Samples:
     floor_us: float
     """The empty kernel of one block in a row of them: what any launch takes."""
     overhead_us: float
-    """What timing a single launch adds to what it takes in a row, already in every sample and in `gap_us`."""
+    """What timing adds to a launch, already in every sample."""
     launches: int
     """Launches in one replay."""
     sets: int
@@ -161,6 +161,8 @@ class Samples:
     outputs: tuple[TimedOutput, ...] = field(factory=tuple)
     hot_us: tuple[float, ...] = ()
     """The first program with its data in the cache, where asked for; less what timing adds."""
+    method: str = "graph"
+    """As `records.Timing.method`."""
     speeds_mhz: tuple[tuple[float | None, ...], ...] = ()
     """The multiprocessors' mean clock while each program ran, by the card's own counters; as `programs`."""
     pauses: int = 0
@@ -263,6 +265,8 @@ class GpuBackend:
         self._kills: collections.Counter[str] = collections.Counter()
         self._took_s: collections.OrderedDict[tuple[Any, ...], float] = collections.OrderedDict()
         self._held_by: int | None = None
+        self._heap_user: bytes | None = None
+        """Device code that takes from the heap of the present context."""
         self._bus_id = ""
 
     # Opening and closing
@@ -373,7 +377,7 @@ class GpuBackend:
 
     def _discard(self) -> None:
         """End the present child and see that the card has let go of it."""
-        child, self._child = self._child, None
+        child, self._child, self._heap_user = self._child, None, None
         if child is None:
             return
         child.close()
@@ -455,6 +459,7 @@ class GpuBackend:
         key = f"{hashlib.sha256(source.compiled.cubin).hexdigest()} {source.compiled.symbol}"
         if self._kills[key] >= KILLS_BEFORE_QUARANTINE:
             return Faulted("timeout", f"not run again: it had to be killed {self._kills[key]} times")
+        self._with_a_fresh_heap(source)
         if (stuck := self._stuck()) is not None:
             return stuck
         known = (key, *_shape(launch))
@@ -487,6 +492,16 @@ class GpuBackend:
             result = Ran(outputs, float(answer["elapsed_ms"]), _notes(source.compiled.cubin), changed)
         self._arena.empty()
         return result
+
+    def _with_a_fresh_heap(self, *sources: Source) -> None:
+        """Replace the runner if another text may have left its context's heap full.
+
+        What a kernel takes with `malloc` and does not give back is gone until the context ends, whatever is loaded.
+        """
+        codes = [source.compiled.cubin for source in sources if source.compiled is not None]
+        if self._heap_user is not None and self._heap_user not in codes:
+            self._discard()
+        self._heap_user = next((code for code in codes if b"malloc" in code), self._heap_user)
 
     def _deadline_s(self, known: tuple[Any, ...], most_s: float) -> float:
         took_s = self._took_s.get(known)
@@ -546,6 +561,7 @@ class GpuBackend:
         self, order: TimingOrder, *, check: Check | None = None, on_progress: OnProgress | None = None
     ) -> TimeResult:
         """Time programs side by side. What `check` raises ends the timing and is raised again."""
+        self._with_a_fresh_heap(*order.sources)
         if (stuck := self._stuck()) is not None:
             return stuck
         buffers = [argument for argument in order.arguments if isinstance(argument, TimedBuffer)]
@@ -621,7 +637,7 @@ class GpuBackend:
             programs=tuple(tuple(column) for column in answer["samples_us"]),
             gap_us=tuple(answer["gap_us"]),
             floor_us=answer["floor_us"],
-            overhead_us=float(np.median(answer["single_us"])) - answer["floor_us"],
+            overhead_us=answer["overhead_us"],
             launches=answer["launches"],
             sets=answer["sets"],
             cold=answer["cold"],
@@ -630,6 +646,7 @@ class GpuBackend:
             busy=answer["busy"],
             outputs=outputs,
             hot_us=tuple(answer["hot_us"]),
+            method=answer["method"],
             speeds_mhz=tuple(tuple(column) for column in answer["speeds_mhz"]),
             pauses=answer["pauses"],
             remembered_us=None if answer["remembered_us"] is None else tuple(answer["remembered_us"]),
@@ -704,10 +721,10 @@ def _loads_on(compiled_for: str, device: str) -> bool:
 def _shape(launch: Launch) -> tuple[Any, ...]:
     """What decides how long a launch takes, apart from what its buffers hold."""
     arguments = tuple(
-        argument.data if isinstance(argument, ScalarArgument) else argument.initial.nbytes
+        argument.data if isinstance(argument, ScalarArgument) else argument.initial.nbytes * max(1, argument.repeats)
         for argument in launch.arguments
     )
-    return launch.grid, launch.block, launch.smem_bytes, arguments
+    return launch.grid, launch.block, launch.smem_bytes, launch.extra_smem_bytes, arguments
 
 
 def _fault(hazard: str, where: str) -> dict[str, Any]:

@@ -305,6 +305,26 @@ def test_a_text_that_was_killed_twice_is_not_run_again_and_others_are(card: Pret
     assert isinstance(card.run_once(source(b"good"), launch()), Ran)
 
 
+def test_what_takes_from_the_heap_leaves_it_to_nobody_else(card: PretendedCard) -> None:
+    card.tell("0.1")
+    pids = []
+    for cubin in (
+        b"plain",
+        b"other",
+        b"with malloc",
+        b"with malloc",
+        b"plain",
+        b"other",
+        b"malloc too",
+        b"with malloc",
+    ):
+        assert isinstance(card.run_once(source(cubin), launch()), Ran)
+        pids.append(card.runner_pid)
+    assert [first == second for first, second in zip(pids, pids[1:], strict=False)] == [
+        True, True, True, False, True, True, False,
+    ]  # fmt: skip
+
+
 def test_ten_deaths_in_a_row_cost_no_other_kernel(card: PretendedCard) -> None:
     pids = set()
     for number in range(10):
