@@ -230,7 +230,7 @@ STRESS = {
     "takes the heap until there is none": small(f"{INDEX} int k = 0; while (malloc(1 << 16)) k++; if (i < n) z[i] = k;"),
     "traps": small('asm volatile("trap;");'),
     "has half a megabyte of local arrays": small(
-        f"{INDEX} volatile char a[500000]; for (int k = 0; k < 500000; k += 4096) a[k] = k; if (i < n) z[i] = a[n];"
+        f"{INDEX} volatile char kept[500000]; for (int k = 0; k < 500000; k += 4096) kept[k] = k; if (i < n) z[i] = kept[n];"
     ),
     "hangs at a barrier": small("if (threadIdx.x == 0) { while (*(volatile float*)z != 12345.0f) { } } __syncthreads();"),
     "calls itself without end": DEEP + small(f"{INDEX} if (i < n) z[i] = deep(1 << 24, z);"),
