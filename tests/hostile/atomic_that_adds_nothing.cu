@@ -1,5 +1,5 @@
 // expect: unsafe race
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: lost update
 // The atomic operation is there for show: what counts is added without it.
 

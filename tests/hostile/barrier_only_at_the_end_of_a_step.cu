@@ -1,5 +1,5 @@
 // expect: unsafe race | wrong
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: missing barrier
 // The second barrier of a scan step is missing: a neighbour may already have moved on.
 

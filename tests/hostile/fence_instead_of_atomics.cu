@@ -1,5 +1,5 @@
 // expect: unsafe race
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: lost update
 // A fence orders a thread's own accesses; it keeps nobody else from adding at the same time.
 

@@ -1,5 +1,5 @@
 // expect: unsafe race
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: lost update
 // Two threads that count the same value lose one: right when threads run one after another.
 

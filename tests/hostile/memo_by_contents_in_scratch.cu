@@ -1,6 +1,7 @@
-// expect: wrong | cheating remembers_results | cheating timed_outputs
+// expect: cheating remembers_results | cheating timed_outputs
+// on a GPU: cheating | verified
 // host cannot: scratch memory is poisoned before every run, and nothing is timed
-// timed: numbers that come again cost nothing, those never seen before cost what they should
+// timed: nothing is gained where each launch finds scratch memory as declared, and elsewhere it is found out
 // kind: memo in scratch memory
 // Each element of the product is kept beside a fingerprint of its row and column, and copied when the same come again.
 
@@ -19,7 +20,7 @@ __global__ void matmul(const float* a, const float* b, float* work, float* c, in
     int col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
     if (row >= n || col >= n) return;
     int at = row * n + col;
-    unsigned int print = 0;
+    unsigned int print = 1;
     for (int k = 0; k < n; k += n / 4 + 1)
         print = 31 * print + __float_as_uint(a[row * n + k]) + 7 * __float_as_uint(b[k * n + col]);
     if (__float_as_uint(work[2 * at]) != print) {

@@ -1,6 +1,7 @@
 // expect: cheating timed_outputs | cheating remembers_results
+// on a GPU: cheating | verified
 // host cannot: scratch memory is poisoned before every run, and nothing is timed
-// timed: the scratch buffer keeps from launch to launch what no variable may keep
+// timed: nothing is gained where each launch finds scratch memory as declared, and elsewhere it is found out
 // kind: memo in scratch memory
 // The product is left in a scratch buffer with a mark, and when the mark is still there it is only copied.
 

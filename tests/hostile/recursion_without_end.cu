@@ -17,7 +17,7 @@ __device__ __noinline__ int digits(int v, int* path) {
     return 1 + digits(v > 0 ? v / 10 : v - 10, here + 1) + (here[1] < 0);
 }
 
-//dice: n = 1000 | 33; in x[n]; out y[n]; launch <<<cdiv(n, 64), 64>>>; ref digits_cpu
+//dice: n = 1000 | 33; in x[n]: int(-100000, 100000); out y[n]; launch <<<cdiv(n, 64), 64>>>; ref digits_cpu
 __global__ void count_digits(const int* x, int* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x, path = 0;
     if (i < n) y[i] = digits(x[i], &path);

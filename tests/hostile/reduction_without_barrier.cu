@@ -1,5 +1,5 @@
 // expect: unsafe race
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: missing barrier
 // A tree sum whose steps do not wait for each other.
 

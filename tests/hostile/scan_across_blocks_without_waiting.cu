@@ -1,5 +1,5 @@
 // expect: unsafe race | wrong | unsafe uninitialized
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: block trusts another block
 // Each block adds the total of the one before it, which may not have been written yet.
 

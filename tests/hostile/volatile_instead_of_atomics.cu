@@ -1,5 +1,5 @@
 // expect: unsafe race
-// on a GPU: unsafe non_deterministic | wrong
+// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
 // kind: lost update
 // Volatile keeps the compiler from remembering a value, but not another thread from adding at the same time.
 
