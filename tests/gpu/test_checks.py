@@ -221,9 +221,15 @@ def test_a_launch_that_never_happens_is_not_a_pass(bench: Bench) -> None:
 
 
 def test_timed_launches_do_not_hide_a_kept_result(bench: Bench) -> None:
-    kept = "if (i >= n) return; if (!known) { kept[i] = x[i] + y[i]; } z[i] = kept[i]; __threadfence(); if (i == n - 1) known = 1;"
-    text = kernel(kept, sizes="1M | 1000", before="__device__ float kept[1 << 20]; __device__ volatile int known;")
-    judged = bench.judge(text, "add")
-    assert isinstance(judged.verdict, (Cheating, Wrong)) or (
+    kept = """
+    if (!known && i < n) kept[i] = x[i] + y[i];
+    if (i < n) z[i] = kept[i];
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(&done, 1u) == gridDim.x - 1) { known = 1; done = 0; }
+    """
+    declared = "__device__ float kept[1 << 20]; __device__ unsigned done; __device__ volatile int known;"
+    judged = bench.judge(kernel(kept, sizes="1M | 1000", before=declared), "add")
+    assert isinstance(judged.verdict, Cheating) or (
         isinstance(judged.verdict, Unverified) and "keeps state in" in judged.verdict.reason
     ), judged.verdict
+    record("checks", bench.backend.kind, "kept result", judged.verdict)
