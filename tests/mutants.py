@@ -1,6 +1,6 @@
 """Spoils the honest kernels in small ways, and counts how many of the spoilt ones are still verified.
 
-`python -m tests.mutants [--count 500] [--seed 0] [--backend host|auto|pycuda|cuda-core] [--jobs 2] [--log FILE] [NAME...]`
+`python -m tests.mutants [--count 500] [--seed 0] [--backend host|auto|pycuda|cuda-core] [--jobs N] [--log FILE] [NAME...]`
 
 Mutants are drawn evenly: one of each kernel and kind, then another of each, in an order that only the seed decides. One
 that does not compile, or whose machine code is the original's, is no mutant, and the next one takes its place. The rest
@@ -524,7 +524,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="host", choices=("host", "auto", "pycuda", "cuda-core"))
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, help="processes, two on the host and one on a GPU unless said otherwise")
     parser.add_argument("--log", type=Path, help="JSON lines of what was judged; what stands there is not judged again")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="kernels whose names hold one of these words; else all"
@@ -535,10 +535,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in HONEST
         if not options.names or any(name in path.stem for name in options.names)
     }
+    if options.backend != "host":
+        # What is missing is told here, and not by a pool of processes that break.
+        Laboratory(options.backend).close()
+    jobs = options.jobs or (2 if options.backend == "host" else 1)
     order = drawn(texts, options.seed)
     started = time.monotonic()
     outcomes: list[Outcome] = []
-    for outcome, new in judged(order, options.count, options.backend, options.jobs, options.log):
+    for outcome, new in judged(order, options.count, options.backend, jobs, options.log):
         outcomes.append(outcome)
         if new:
             m = outcome.mutant
