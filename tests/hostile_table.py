@@ -252,6 +252,8 @@ def _begin(backend: str) -> None:
 
 def judging(backend: str, jobs: int) -> ProcessPoolExecutor:
     """Processes that judge on a back end, each with its own, for `judged_there`."""
+    # Each would start a thread per core for its matrices, and all of them together wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (backend,))
 
 
