@@ -355,8 +355,8 @@ class Timing:
     roof_fraction: float | None = None
     hot_median_us: float | None = None
     """The same with its data in the cache, when `cold` and the kernel may be run again and again on one set."""
-    method: str = "timer"
-    """How it was timed: `timer` (one launch at a time, between two readings of the card's own timer)."""
+    method: str = "graph"
+    """How it was timed: `graph` (launches back to back in a CUDA graph) or `single` (one launch at a time)."""
     notes: tuple[str, ...] = ()
     """What qualifies the figure: `2 samples left out while the GPU slowed itself down`."""
 

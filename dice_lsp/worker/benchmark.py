@@ -1,7 +1,7 @@
 """How fast a kernel is, and whether it is faster than another: `benchmark` measures, `compare` decides.
 
-The device times single launches on rotated buffers (`stopwatch.Stopwatch`), the kernel, its rival and an empty kernel
-in turn, each program on each other's buffers too, so that drifts of the clock and the places of buffers hit all alike.
+The device times launches on rotated buffers (`stopwatch.Stopwatch`), the kernel, its rival and an empty kernel in
+turn, each program on each other's buffers too, so that drifts of the clock and the places of buffers hit all alike.
 Two kernels of one machine code are not raced at all. Everything from there on is arithmetic on the samples and lives
 here: medians, quartiles, and a bootstrap interval of the paired ratios (Efron, Tibshirani: An Introduction to the
 Bootstrap, chapter 13), in time and in clock cycles. Samples are left out for named reasons only, never for being slow,
@@ -71,8 +71,6 @@ LOW_CLOCK = 0.9
 LAUNCH_BOUND = 2.0
 ENOUGH_L2 = 5
 """A set of buffers of so many times the L2 takes long to make: then there is one of known numbers and one of new ones."""
-METHOD = "timer"
-"""`Timing.method` of the one way in which is timed here."""
 SLOWDOWN_BITS = 0x8 | 0x20 | 0x40 | 0x80
 """NVML's reasons hardware slowdown, software thermal, hardware thermal and power brake. The power cap is none of
 them: heavy kernels run at it for good."""
@@ -406,7 +404,7 @@ def launch_floor_us(samples: Samples) -> float:
 
 def gap_us(samples: Samples) -> float:
     """The empty kernel of the launch's own shape."""
-    return summarize(net(samples.gap_us, samples.overhead_us)).median
+    return summarize(samples.gap_us).median
 
 
 def changed_output(
@@ -483,7 +481,7 @@ def _timing(
         roof=None if roof is None else roof.name,
         roof_fraction=None if roof is None else min(1.0, roof.fraction),
         hot_median_us=summarize(result.hot_us).median if result.hot_us else None,
-        method=METHOD,
+        method=result.method,
         notes=tuple(notes),
     )
 

@@ -31,8 +31,17 @@ log = logging.getLogger(__name__)
 
 OUTPUT_POISON = 0xFF
 SLOWEST_US = 2e6
+SINGLE_US = 20.0
+"""From here on launches are timed one at a time, below in rows: see `Stopwatch`."""
 SETS = 6
-"""How many sets of buffers are rotated: places of buffers differ, and a kernel that keeps results meets several inputs."""
+"""How many sets of buffers single launches rotate: places of buffers differ, and so do the inputs."""
+MOST_SETS = 2048
+ROTATED_L2 = 5
+"""The sets of a row are together so many times the L2, so that each launch finds it cold."""
+RESTORED_ROW_US = 300.0
+"""How long a row with restored buffers should be: each launch of it needs buffers of its own."""
+FASTEST_BYTES_PER_US = 8e6
+"""No memory of today is faster."""
 CHECKED_BYTES = 512 << 20
 """How much of what the timed runs wrote is read back; of more, evenly spaced sets are."""
 SWEEP_FACTOR = 2
@@ -41,9 +50,10 @@ CLOCK_SLOTS = 512
 """Multiprocessors that a reading of the clocks has room for."""
 CLOCK_BYTES = 2 * CLOCK_SLOTS * 16
 """The readings before and after a replay."""
+MOST_IN_ROW = 2048
 MOST_LAUNCHES = 64
 NOTES_BYTES = CLOCK_BYTES + 16 * MOST_LAUNCHES
-"""The clocks, and two times for each launch of a replay."""
+"""The clocks, and two times for each launch of a replay, or for all in a row."""
 MOST_KERNELS = 512
 """Of a replay, so that graphs stay quick to make."""
 MOST_RUNS = 8
@@ -54,6 +64,11 @@ FALLEN_CLOCK = 0.97
 MOST_PAUSES_S = 1.0
 REMEMBERED = 1.5
 """From which ratio a launch on numbers never seen before is suspiciously slow beside the next ones on the same."""
+CLOSER_LOOK_US = 20_000.0
+"""Up to here a program is always looked at for a memory, above only where a launch was suspicious."""
+SINGLY_ADDS_US = 1.5
+LONG_WAIT_US = 1e6
+"""Work that takes longer is not queued in one go, so that a cancel need not wait for it."""
 REMEMBERED_US = 2.0
 """And by how much, so that no flicker of a short launch is taken for it."""
 FRESH_LOADS = 5
@@ -246,40 +261,18 @@ Action = Callable[[], None]
 
 @frozen
 class _Replay:
-    """A replay as a graph, its number in the block, which says where it notes what, and how many launches it times."""
+    """A graph that times, its number in the block, which says where it notes what, and what stands between its notes."""
 
     graph: Any
     number: int
     count: int
+    """Pairs of notes."""
+    in_row: int = 1
+    """Launches between two notes."""
 
-
-class _Player:
-    """Plays replays of one shape in one executable graph, which is made to be each of them in turn.
-
-    Every executable graph has gaps of its own between its kernels, up to a tenth of a microsecond off another's. Were
-    each replay to have its own, a short kernel would be told to be faster than itself.
-    """
-
-    def __init__(self, stopwatch: "Stopwatch") -> None:
-        self._stopwatch = stopwatch
-        self._common: Any = None
-        self._own: dict[int, Any] = {}
-        """Executables of replays that the common one cannot be made to be, by the address of their graph."""
-
-    def play(self, replay: _Replay) -> None:
-        stream = self._stopwatch.stream
-        ask(cu.cuGraphLaunch, self._executable(replay.graph), stream)
-
-    def _executable(self, graph: Any) -> Any:
-        if self._common is None:
-            self._common = self._stopwatch.instantiated(graph)
-        own = self._own.get(int(graph))
-        if own is None:
-            if int(cu.cuGraphExecUpdate(self._common, graph)[0]) == 0:
-                return self._common
-            log.info("a replay gets a graph of its own")
-            own = self._own[int(graph)] = self._stopwatch.instantiated(graph)
-        return own
+    def times_us(self, notes: "Sequence[Notes]") -> list[float]:
+        """Per launch, what noting the time takes included."""
+        return [time_us / self.in_row for time_us in notes[self.number].times_us(self.count)]
 
 
 _SECOND_HALF = (Run(1, 0, 0), Run(0, 1, 0), Run(0, 0, 1), Run(1, 1, 1))
@@ -305,17 +298,22 @@ def block_halves(programs: int, short: bool = False) -> tuple[tuple[Run, ...], .
 
 
 class Stopwatch:
-    """Times one or two programs and an empty kernel of the same launch shape, interleaved, one launch at a time.
+    """Times one or two programs and an empty kernel of the same launch shape, interleaved.
 
-    In a replay each launch is led in alike: its outputs are poisoned, what it reads and writes is restored, and for a cold
-    launch the L2 is filled by reading other memory, because a fill by writing would leave dirty lines that the launch then
-    has to wait for. Then a kernel of one thread notes the time, the launch runs, and another such kernel notes the time.
-    So a launch begins on a card with nothing else to do and nothing of its own in the cache, and all of it is seen:
-    launches back to back would overlap their first and last blocks, and each would write back what the one before has
-    left dirty. All of that is one CUDA graph of kernels alone, so that nothing waits for this process; events in place of
-    the notes, or launches that are queued one by one, scatter by half a microsecond. What lies between two notes with an
-    empty kernel in place of the launch is measured in every block, in the same graph, and taken off but for what an empty
-    kernel costs in a row of them.
+    All is done by replays of CUDA graphs of kernels. A replay first makes the card ready, outside of what is timed: what
+    the kernel writes is poisoned, what it reads and writes is restored, and for cold times the L2 is filled by reading other
+    memory, because a fill by writing would leave dirty lines for the timed launches to wait for. Then a kernel of one
+    thread notes the card's time, what is timed runs, and another such kernel notes the time.
+
+    Short kernels are timed in rows of K launches back to back, over R sets of buffers that are together at least
+    `ROTATED_L2` times the L2; K is a multiple of R, or R is cut into pieces. The gap between two kernels of a graph differs
+    by up to a tenth of a microsecond from place to place and from graph to graph, which a row of hundreds evens out: a
+    short kernel against itself was 2 % faster or slower where launches were timed singly. A row's launches overlap their
+    first and last blocks, and each writes back what the one before has left dirty.
+
+    Kernels from `SINGLE_US` on are timed one launch at a time, each made ready for, so that all of a launch is seen, on a
+    card with nothing else to do; what two notes around an empty kernel add is measured in every block and taken off but
+    for what an empty kernel costs in a row. Buffers that are read and written allow one launch of a row each: K = R.
 
     A sample of one program is the mean of a replay. A sample of two is a block of eight (`block_halves`), and what is
     kept of each program is the mean of its four. That is because a program's time depends on more than its code: a buffer's
@@ -348,6 +346,8 @@ class Stopwatch:
         self.seeds = int(params["seeds"])
         self.exchanged = False
         self.lost = False
+        self.executables: dict[int, Any] = {}
+        """By the handle of the graph."""
 
     # Setting up
 
@@ -401,11 +401,23 @@ class Stopwatch:
         allow_dynamic_smem(self.empty, self.smem_bytes)
         return None
 
-    def _sets(self) -> tuple[int, bool]:
-        """How many rotated sets, and whether that makes the runs cold."""
-        if not self._footprint() or not self.params["cold"]:
-            return 1, False
-        return next((sets for sets in range(SETS, 1, -1) if self._fits(sets)), 1), True
+    def _sets(self) -> tuple[int, int, bool]:
+        """How many sets a row rotates, how many single launches do, and whether they find the cache cold.
+
+        No sets for a row: so many as it takes to be cold do not fit.
+        """
+        set_bytes = sum(int(a["nbytes"]) for a in self.params["arguments"] if "data" not in a)
+        if not set_bytes:
+            return 1, 1, False
+        most = next((sets for sets in (MOST_SETS, 1024, 512, 256, *range(128, 0, -1)) if self._fits(sets)), 1)
+        cold = bool(self.params["cold"])
+        wanted = ROTATED_L2 * self.l2_bytes
+        in_row = -(-wanted // set_bytes) + (set_bytes < wanted) if cold else 1
+        if any(a.get("role") in RESTORED and a["nbytes"] for a in self.params["arguments"]):
+            enough = math.ceil(RESTORED_ROW_US / (1.0 + set_bytes / FASTEST_BYTES_PER_US))
+            room = most if cold else max(1, min(most, self.l2_bytes // 2 // set_bytes))
+            in_row = in_row if in_row > room else min(room, max(in_row, enough))
+        return in_row if in_row <= most else 0, min(SETS, most) if cold else 1, cold
 
     def _footprint(self) -> int:
         """Bytes of one set, written buffers as often as there are programs."""
@@ -465,17 +477,20 @@ class Stopwatch:
 
     # What is queued
 
-    def _lead_in(self, cold: bool, copy: int, index: int) -> list[Action]:
-        """Everything that makes one launch like any other."""
+    def _lead_in(self, cold: bool, copy: int, indices: Sequence[int]) -> list[Action]:
+        """Everything that makes the launches on these sets like any others."""
         actions = []
+        first, last = min(indices), max(indices)
         for buffer in self.buffers:
             if not buffer.nbytes:
                 continue
             if buffer.role in RESTORED:
-                source = buffer.pristine[self.seed_of(index)]
-                actions.append(self._over(self.copying, buffer.address(copy, index), buffer.nbytes, source))
+                for index in sorted(set(indices)):
+                    source = buffer.pristine[self.seed_of(index)]
+                    actions.append(self._over(self.copying, buffer.address(copy, index), buffer.nbytes, source))
             elif buffer.role in POISONED:
-                actions.append(self._over(self.filling, buffer.address(copy, index), buffer.nbytes))
+                nbytes = buffer.nbytes + (last - first) * buffer.stride
+                actions.append(self._over(self.filling, buffer.address(copy, first), nbytes))
         return actions + self._cool_cache(cold)
 
     def _over(self, function: Any, to: int, nbytes: int, *more: int) -> Action:
@@ -519,7 +534,7 @@ class Stopwatch:
         actions.append(clocks(CLOCK_BYTES // 2))
         graph = self._captured(actions)
         self.releases.append(lambda: ask(cu.cuGraphDestroy, graph))
-        return _Replay(graph, number, len(steps))
+        return _Replay(graph, number, len(steps), max((len(timed) for _, timed in steps), default=1))
 
     def _captured(self, actions: Sequence[Action]) -> Any:
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -539,14 +554,23 @@ class Stopwatch:
         return executable
 
     def _program_replay(self, run: Run, indices: Sequence[int], cold: bool, number: int = 0) -> _Replay:
-        steps = [(self._lead_in(cold, run.copy, index), [self._launch(run, index)]) for index in indices]
+        """Single launches on these sets."""
+        steps = [(self._lead_in(cold, run.copy, [index]), [self._launch(run, index)]) for index in indices]
         return self._between_notes(steps, number)
+
+    def _row_replay(self, run: Run, indices: Sequence[int], cold: bool, number: int = 0) -> _Replay:
+        """Launches on these sets in a row."""
+        row = [self._launch(run, index) for index in indices]
+        return self._between_notes([(self._lead_in(cold, run.copy, indices), row)], number)
 
     def _empty_replay(self, indices: Sequence[int], cold: bool, number: int = 0, own_shape: bool = False) -> _Replay:
         """As of a program, with an empty kernel in place of the launch: of one block, or of the launch's own shape."""
+        empty = self._empty(own_shape)
+        return self._between_notes([(self._lead_in(cold, 0, [index]), [empty]) for index in indices], number)
+
+    def _empty(self, own_shape: bool = False) -> Action:
         shape: tuple[Any, ...] = (self.grid, self.block, self.smem_bytes) if own_shape else ((1, 1, 1), (32, 1, 1), 0)
-        empty = self._own(self.empty, *shape)
-        return self._between_notes([(self._lead_in(cold, 0, index), [empty]) for index in indices], number)
+        return self._own(self.empty, *shape)
 
     def _clear_notes(self) -> None:
         ask(cu.cuMemsetD8Async, self.notes, 0, MOST_REPLAYS * NOTES_BYTES, self.stream)
@@ -585,20 +609,25 @@ class Stopwatch:
             action()
         self._finish()
 
-    def _played_us(self, player: _Player, replay: _Replay, expected_us: float = 0.0) -> list[float]:
-        player.play(replay)
+    def _play(self, replay: _Replay) -> None:
+        key = int(replay.graph)
+        if key not in self.executables:
+            self.executables[key] = self.instantiated(replay.graph)
+        ask(cu.cuGraphLaunch, self.executables[key], self.stream)
+
+    def _played_us(self, replay: _Replay, expected_us: float = 0.0) -> list[float]:
+        self._play(replay)
         self._finish(expected_us)
-        return self._read_notes()[replay.number].times_us(replay.count)
+        return replay.times_us(self._read_notes())
 
     def _estimate_us(self, program: int, sets: int, cold: bool) -> float:
         """Time of one launch, good enough to plan with."""
         run = Run(program, program, 0)
-        self._play_singly([*self._lead_in(cold, run.copy, 0), self._launch(run, 0)])
-        first = self._played_us(_Player(self), self._program_replay(run, [0], cold))[0]
+        self._play_singly([*self._lead_in(cold, run.copy, [0]), self._launch(run, 0)])
+        first = self._played_us(self._program_replay(run, [0], cold))[0]
         if first > 500:
             return first
-        again = self._program_replay(run, [index % sets for index in range(4)], cold)
-        return min(first, *self._played_us(_Player(self), again))
+        return min(first, *self._played_us(self._program_replay(run, [index % sets for index in range(4)], cold)))
 
     def _around_us(self, actions: Sequence[Action], replays: int = 5) -> float:
         """How long the card takes for a graph of the actions, the median of some replays."""
@@ -615,10 +644,13 @@ class Stopwatch:
             taken.append(_elapsed_us((start, end)))
         return sorted(taken)[replays // 2]
 
-    def _floor_us(self) -> float:
-        """What one more empty kernel of one block costs in a row of them."""
-        one = self._own(self.empty, (1, 1, 1), (32, 1, 1), 0)
-        return (self._around_us([one] * 1024, 7) - self._around_us([one] * 512, 7)) / 512
+    def _empty_row_us(self) -> tuple[float, float]:
+        """What one more empty kernel of one block costs in a row, and what the notes around any row add."""
+        short, long = (self._between_notes([([], [self._empty()] * count)], 0) for count in (512, 1024))
+        short_us, long_us = (
+            replay.in_row * float(np.median([self._played_us(replay) for _ in range(7)])) for replay in (short, long)
+        )
+        return (long_us - short_us) / 512, 2 * short_us - long_us
 
     def _prepare_own(self, cold: bool) -> None:
         """Buffers of our own kernels, and their first launches."""
@@ -637,50 +669,61 @@ class Stopwatch:
     def _measure(self, monitor: Monitor) -> Any:
         if (unloadable := self._load()) is not None:
             return unloadable
-        sets, cold = self._sets()
+        in_row, singly, cold = self._sets()
         self._prepare_own(cold)
         # Another set, so that there is one that a load of the code has not seen, even where one is timed.
-        held = max(2, sets) if self._fits(2) else sets
+        held = max(2 if self._fits(2) else 1, in_row, singly)
         self._fill(held)
-        estimates = [self._estimate_us(program, sets, cold) for program in range(len(self.programs))]
+        estimates = [self._estimate_us(program, singly, cold) for program in range(len(self.programs))]
         if max(estimates) > SLOWEST_US:
             return {"declined": f"one launch takes {max(estimates) / 1e6:.1f} s, too long to time again and again"}
-        floor_us = self._floor_us()
-        lead_us = self._around_us(self._lead_in(cold, 0, 0) * 4) / 4
+        rows = bool(in_row) and min(estimates) < SINGLE_US
+        sets = in_row if rows else singly
+        lead_us = 0.0 if rows else self._around_us(self._lead_in(cold, 0, [0]) * 4) / 4
+        most = MOST_IN_ROW if rows else self._most_launches(cold)
+        restored = any(buffer.role in RESTORED and buffer.nbytes for buffer in self.buffers)
         costs = Costs(min(estimates), max(estimates), lead_us)
-        plan = plan_samples(
-            sets, costs, len(self.programs), {**self.params, "most_launches": self._most_launches(cold)}
-        )
+        plan = plan_samples(sets, costs, len(self.programs), {**self.params, "most_launches": most}, rows and restored)
         for run in plan.order:
             if run.code > 0:
-                self._play_singly([*self._lead_in(cold, run.copy, 0), self._launch(run, 0)])
-        blocks = self._blocks(plan, costs, cold, held, monitor)
-        answer = {
-            **blocks,
+                self._play_singly([*self._lead_in(cold, run.copy, [0]), self._launch(run, 0)])
+        floor_us, noting_us = self._empty_row_us()
+        answer = self._blocks(plan, costs, rows, cold, held, monitor)
+        singles, suspicious = answer.pop("single_us"), answer.pop("suspicious")
+        answer |= {
+            "method": "graph" if rows else "single",
             "floor_us": floor_us,
+            "overhead_us": noting_us / len(plan.chunks[0]) if rows else float(np.median(singles)) - floor_us,
             "cold": cold,
             "sets": sets,
             "launches": len(plan.chunks[0]),
             "chunks": len(plan.chunks),
             "busy": monitor.busy_since_start(),
             "outputs": self._collect(plan),
-            "hot_us": self._hot(estimates[0], floor_us) if cold and self.params["hot"] else [],
+            "hot_us": self._hot(estimates[0], noting_us) if cold and self.params["hot"] and not restored else [],
         }
-        suspicion = answer.pop("suspicion")
-        answer["remembered_us"] = self._remembered(cold) if suspicion and held > 1 else None
+        known = float(np.median(answer["samples_us"][0])) if rows else None
+        look = held > 1 and (suspicious or estimates[0] < CLOSER_LOOK_US)
+        answer["remembered_us"] = self._remembered(cold, known) if look else None
         return answer
 
-    def _blocks(self, plan: "Plan", costs: "Costs", cold: bool, held: int, monitor: Monitor) -> dict[str, Any]:
+    def _blocks(
+        self, plan: "Plan", costs: "Costs", rows: bool, cold: bool, held: int, monitor: Monitor
+    ) -> dict[str, Any]:
         """Play all blocks and give what was measured, one figure of each kind per block."""
         replay_us = len(plan.chunks[0]) * (costs.slowest_us + costs.lead_us)
-        replays, player = self._replays(plan, cold), _Player(self)
+        replays = self._replays(plan, rows, cold)
+        gap_count = max(16, min(len(plan.chunks[0]), 1024))
+        shaped = self._between_notes([(self._cool_cache(cold), [self._empty(own_shape=True)] * gap_count)], MOST_RUNS)
         empties = [
-            [self._empty_replay(chunk, cold, MOST_RUNS + half) for chunk in plan.chunks]
+            [
+                shaped if rows else self._empty_replay(chunk, cold, MOST_RUNS + half)
+                for chunk in plan.chunks
+            ]
             for half in range(len(plan.halves))
-        ]
-        shaped = self._empty_replay(plan.chunks[0], cold, own_shape=True)
-        self._warm_up(player, [replays[run][0] for run in plan.order], replay_us)
-        gaps = [_mean(self._played_us(player, shaped)) for _ in range(5)]
+        ]  # fmt: skip
+        gaps = [self._played_us(shaped)[0] for _ in range(5)]
+        self._warm_up([replays[run][0] for run in plan.order], replay_us)
         samples: list[list[float]] = [[] for _ in self.programs]
         speeds: list[list[float | None]] = [[] for _ in self.programs]
         singles: list[float] = []
@@ -690,30 +733,29 @@ class Stopwatch:
         for done in range(plan.samples):
             if done == plan.exchange_at:
                 self._exchange(held)
-                replays = self._replays(plan, cold)
+                replays = self._replays(plan, rows, cold)
             chunk = plan.chunk_of(done)
             self._clear_notes()
             for half, empty in zip(plan.halves, empties, strict=True):
                 for replay in (empty[chunk], *(replays[run][chunk] for run in half)):
-                    self._finish(replay_us)
-                    player.play(replay)
+                    if replay_us > LONG_WAIT_US:
+                        self._finish(replay_us)
+                    self._play(replay)
             # Read while the card works: between blocks the clock may already fall.
             reading = monitor.reading()
-            self._finish(replay_us)
+            self._finish(replay_us * (len(plan.order) + len(plan.halves)))
             notes = self._read_notes()
-            times = {run: notes[number].times_us(len(plan.chunks[chunk])) for number, run in enumerate(plan.order)}
+            times = {run: replays[run][chunk].times_us(notes) for run in plan.order}
             clocks = {run: notes[number].clock_mhz() for number, run in enumerate(plan.order)}
             for program in range(len(self.programs)):
                 runs = [run for run in plan.order if run.program == program]
                 samples[program].append(_mean([_mean(times[run]) for run in runs]))
                 known = [clock for run in runs if (clock := clocks[run]) is not None]
                 speeds[program].append(_mean(known) if len(known) == len(runs) else None)
-            led_in = [empty[chunk] for empty in empties]
-            singles.append(_mean([_mean(notes[empty.number].times_us(empty.count)) for empty in led_in]))
+            singles.append(_mean([_mean(empty[chunk].times_us(notes)) for empty in empties]))
             for run in plan.order:
-                if run.program == 0:
-                    exchanged = done >= plan.exchange_at
-                    fresh.add(run.code, plan.chunks[chunk], times[run], exchanged)
+                if run.program == 0 and not rows:
+                    fresh.add(run.code, plan.chunks[chunk], times[run], done >= plan.exchange_at)
             batches.append({"count": 1, **reading})
             if done % 6 == 5 or done + 1 == plan.samples:
                 self.job.emit("timed", {"done": done + 1, "of": plan.samples})
@@ -725,14 +767,12 @@ class Stopwatch:
             "gap_us": gaps,
             "batches": batches,
             "pauses": pause.count,
-            "suspicion": fresh.suspicious,
+            "suspicious": fresh.suspicious,
         }
 
-    def _replays(self, plan: "Plan", cold: bool) -> dict[Run, list[_Replay]]:
-        return {
-            run: [self._program_replay(run, chunk, cold, number) for chunk in plan.chunks]
-            for number, run in enumerate(plan.order)
-        }
+    def _replays(self, plan: "Plan", rows: bool, cold: bool) -> dict[Run, list[_Replay]]:
+        make = self._row_replay if rows else self._program_replay
+        return {run: [make(run, chunk, cold, number) for chunk in plan.chunks] for number, run in enumerate(plan.order)}
 
     def _exchange(self, held: int) -> None:
         if self.seeds > 1:
@@ -740,48 +780,46 @@ class Stopwatch:
             self._bring_inputs(held)
 
     def _most_launches(self, cold: bool) -> int:
-        return max(1, min(MOST_LAUNCHES, MOST_KERNELS // (len(self._lead_in(cold, 0, 0)) + 3)))
+        return max(1, min(MOST_LAUNCHES, MOST_KERNELS // (len(self._lead_in(cold, 0, [0])) + 3)))
 
-    def _hot(self, estimate_us: float, floor_us: float) -> list[float]:
-        """Times of the first program with its data in the cache: again and again on one set, less what events add."""
-        count = max(2, min(self._most_launches(cold=False), math.ceil(float(self.params["target_us"]) / estimate_us)))
-        player, indices = _Player(self), [0] * count
-        replay, empty = self._program_replay(Run(0, 0, 0), indices, cold=False), self._empty_replay(indices, cold=False)
-        times, singles = [], []
-        for _ in range(8):
-            # The first launch of a replay still finds what the replay before it has left.
-            times.append(_mean(self._played_us(player, replay, estimate_us * count)[1:]))
-            singles.append(_mean(self._played_us(player, empty)[1:]))
-        added_us = float(np.median(singles)) - floor_us
-        return [max(time_us - added_us, time_us / 20) for time_us in times[1:]]
+    def _hot(self, estimate_us: float, noting_us: float) -> list[float]:
+        """Times of the first program with its data in the cache: again and again on one set, in a row."""
+        count = max(2, min(MOST_IN_ROW, math.ceil(float(self.params["target_us"]) / estimate_us)))
+        replay = self._row_replay(Run(0, 0, 0), [0] * count, cold=False)
+        # The first replay still finds what something else has left.
+        return [self._played_us(replay, estimate_us * count)[0] - noting_us / count for _ in range(8)][1:]
 
-    def _remembered(self, cold: bool) -> list[float] | None:
+    def _remembered(self, cold: bool, row_us: float | None) -> list[float] | None:
         """Times of a launch on numbers that a load of the code never saw, and of the next on the same, if they tell a memory.
 
         What the program keeps goes with its code, so it is loaded anew. A launch on other numbers comes first: what any
-        first launch has to fetch is not held against it.
+        first launch has to fetch is not held against it. In a row, outputs and scratch are not wiped between two launches
+        on one set, so that a row is held against launches with wiped ones, too.
         """
         first, again = [], []
         own = self.programs[0]
         for _ in range(FRESH_LOADS):
             own.append(self._load_once(0))
             run = Run(0, 0, len(own) - 1)
-            self._play_singly([*self._lead_in(cold, 0, 0), self._launch(run, 0)])
-            unknown, known = self._played_us(_Player(self), self._program_replay(run, [1, 1], cold))
+            self._play_singly([*self._lead_in(cold, 0, [0]), self._launch(run, 0)])
+            unknown, known = self._played_us(self._program_replay(run, [1, 1], cold))
             first.append(unknown)
             again.append(known)
         unknown, known = float(np.median(first)), float(np.median(again))
+        if row_us is not None:
+            # What timing it singly adds is a good microsecond, and none of its doing.
+            known = min(known, row_us + SINGLY_ADDS_US)
         return [unknown, known] if is_remembered(unknown, known) else None
 
-    def _warm_up(self, player: _Player, replays: Sequence[_Replay], replay_us: float) -> None:
+    def _warm_up(self, replays: Sequence[_Replay], replay_us: float) -> None:
         """Keep the card busy for about 50 ms: an idle card needs that long to reach its working clock.
 
         Slow kernels have done so while their time was estimated.
         """
         for _ in range(min(200, int(50_000 / (replay_us * len(replays))))):
             for replay in replays:
-                player.play(replay)
-        self._finish(100_000)
+                self._play(replay)
+        self._finish(100_000 + replay_us * len(replays))
 
     # Outputs of the timed runs
 
@@ -937,7 +975,7 @@ class Plan:
         return (sample - self.exchange_at if sample >= self.exchange_at else sample) % len(self.chunks)
 
 
-def plan_samples(sets: int, costs: Costs, programs: int, params: Mapping[str, Any]) -> Plan:
+def plan_samples(sets: int, costs: Costs, programs: int, params: Mapping[str, Any], once: bool = False) -> Plan:
     """How many launches make a replay, which sets each launches, and how many samples.
 
     A replay should last about `target_us`, what leads the launches in included, or half of it where a sample is the mean
@@ -950,7 +988,10 @@ def plan_samples(sets: int, costs: Costs, programs: int, params: Mapping[str, An
     launches = max(1, min(int(params["most_launches"]), math.ceil(share_us / (costs.fastest_us + costs.lead_us))))
     launch_us = costs.slowest_us + costs.lead_us
     if launches >= sets or sets * launch_us <= 5 * target_us:
-        chunks = [tuple(range(sets)) * max(1, launches // sets)]
+        rounds = -(-launches // sets)
+        if once or rounds * sets > int(params["most_launches"]):
+            rounds = 1 if once else max(1, launches // sets)
+        chunks = [tuple(range(sets)) * rounds]
     else:
         chunks = [tuple(range(start, min(sets, start + launches))) for start in range(0, sets, launches)]
         if len(chunks[-1]) < launches:

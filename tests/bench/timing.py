@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dice_lsp.records import kind_of
-from dice_lsp.worker.benchmark import compare, gap_us, launch_floor_us, net, summarize
+from dice_lsp.worker.benchmark import compare, launch_floor_us, net, summarize
 from dice_lsp.worker.device import GpuBackend, Samples, open_backend
 from dice_lsp.worker.launch import Source
 from tests.gpu.oracle import LAUNCHES, TABLE, M
@@ -73,14 +73,14 @@ def sampled(backend: GpuBackend, sources: Sequence[Source], n: int, elements: in
     return result
 
 
-def once(kind: str) -> dict[str, list[float]]:
-    """Median and quartiles of every kernel of the table, as this process sees them, and the empty launch's."""
+def once(kind: str) -> dict[str, list[Any]]:
+    """Median and quartiles of every kernel of the table, as this process sees them, and the method."""
     backend = opened(kind)
     answer = {}
     for label, name, n, elements in TABLE:
         result = sampled(backend, [plain_source(TIMED, backend.arch, name)], n, elements)
         figure = summarize(net(result.programs[0], result.overhead_us))
-        answer[label] = [figure.median, figure.q1, figure.q3, gap_us(result), result.overhead_us]
+        answer[label] = [figure.median, figure.q1, figure.q3, result.method]
     backend.close()
     return answer
 
@@ -132,13 +132,13 @@ def asked(arguments: Sequence[str], timeout_s: float) -> Any:
         return f"{' '.join(arguments)}: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}"
 
 
-def counted() -> dict[str, float] | str:
-    """Nsight Compute's duration of each kernel: clocks and caches left alone, the L2 swept by reading before each."""
+def counted(state: str) -> dict[str, float] | str:
+    """Nsight Compute's duration of each kernel, clocks and caches left alone; `state` as in `tests.gpu.oracle`."""
     ncu = shutil.which("ncu")
     if ncu is None:
         return "ncu is not installed"
     command = [ncu, "--csv", "--clock-control", "none", "--cache-control", "none", "--profile-from-start", "off",
-               "--metrics", "gpu__time_duration.sum", sys.executable, "-m", "tests.gpu.oracle", "launches"]  # fmt: skip
+               "--metrics", "gpu__time_duration.sum", sys.executable, "-m", "tests.gpu.oracle", state]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -163,12 +163,15 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def table(
-    processes: Sequence[dict[str, list[float]]], ncus: Sequence[dict[str, float]], theirs: dict[str, Any]
+    processes: Sequence[dict[str, list[Any]]], ncu: dict[str, dict[str, float]], theirs: dict[str, Any]
 ) -> list[str]:
-    """Our figures and everybody's. The constant is what Nsight Compute says of the empty kernel, less what we say."""
-    ncu = {row[0]: float(np.median([one[row[0]] for one in ncus])) for row in TABLE} if ncus else {}
+    """Our figures and everybody's.
+
+    A row is held against Nsight Compute on rotated buffers, a single launch against it after a sweep. The one constant is
+    what it says of the empty kernel, less what we say.
+    """
     empty = float(np.median([process["empty"][0] for process in processes]))
-    constant = ncu["empty"] - empty if ncu else 0.0
+    constant = ncu["rotated"]["empty"] - empty if "rotated" in ncu else 0.0
     body = []
     for label, *_ in TABLE:
         medians = [process[label][0] for process in processes]
@@ -176,17 +179,21 @@ def table(
         spread = float(
             np.median([(process[label][2] - process[label][1]) / process[label][0] for process in processes])
         )
-        off = ours - (ncu[label] - constant) if ncu else 0.0
-        within = abs(off) <= max(ALLOWED_US, ALLOWED_SHARE * ours)
         quartiles = [float(np.median([process[label][i] for process in processes])) for i in (1, 2)]
+        method = processes[0][label][3]
+        state, off = "rotated" if method == "graph" else "swept", ""
+        if state in ncu:
+            away = ours - (ncu[state][label] - constant)
+            within = abs(away) <= max(ALLOWED_US, ALLOWED_SHARE * ours)
+            off = f"{away:+.3f} us, {away / ours:+.2%}{'' if within else ' (!)'}"
         body.append([
-            label, f"{ours:.3f}", f"{quartiles[0]:.3f} to {quartiles[1]:.3f}", f"{spread:.2%}",
-            f"{(max(medians) - min(medians)) / ours:.2%}", f"{ncu[label]:.3f}" if ncu else "",
-            f"{off:+.3f} us, {off / ours:+.2%}{'' if within else ' (!)'}" if ncu else "",
+            label, method, f"{ours:.3f}", f"{quartiles[0]:.3f} to {quartiles[1]:.3f}", f"{spread:.2%}",
+            f"{(max(medians) - min(medians)) / ours:.2%}",
+            *(f"{ncu[name][label]:.3f}" if name in ncu else "" for name in ("rotated", "swept")), off,
             *(f"{theirs[label][name]:.2f}" if name in theirs.get(label, {}) else "" for name in OTHERS),
         ])  # fmt: skip
-    heads = ["kernel", "ours", "quartiles", "their distance", f"between {len(processes)} processes", "ncu",
-             f"ours less (ncu less {constant:.3f} us)", *OTHERS]  # fmt: skip
+    heads = ["kernel", "method", "ours", "quartiles", "their distance", f"between {len(processes)} processes",
+             "ncu, rotated", "ncu, swept", f"ours less (ncu less {constant:.3f} us)", *OTHERS]  # fmt: skip
     return markdown(heads, body)
 
 
@@ -209,6 +216,7 @@ def main() -> int:
     parser.add_argument("--backend", default="cuda-core", choices=["cuda-core", "pycuda"])
     parser.add_argument("--processes", type=int, default=10)
     parser.add_argument("--races", type=int, default=100, help="of each kind; 0 for none")
+    parser.add_argument("--alone", action="store_true", help="leave out the other tools")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--once", action="store_true", help="one process's figures, as JSON")
     options = parser.parse_args()
@@ -226,13 +234,14 @@ def main() -> int:
 
     myself = ["tests.bench.timing", "--once", "--backend", options.backend]
     processes = [one for _ in range(options.processes) if (one := kept(asked(myself, 60)))]
-    ncus = [one for _ in range(3) if (one := kept(counted()))]
+    states = () if options.alone else ("rotated", "swept")
+    ncu = {state: one for state in states if (one := kept(counted(state)))}
     theirs: dict[str, dict[str, float]] = {row[0]: {} for row in TABLE}
     with tempfile.TemporaryDirectory() as folder:
-        for mode in (["plain"], ["nvbench", f"{folder}/nvbench.json"], ["cupti"]):
+        for mode in () if options.alone else (["plain"], ["nvbench", f"{folder}/nvbench.json"], ["cupti"]):
             for label, figures in kept(asked(["tests.gpu.oracle", *mode], 60)).items():
                 theirs[label].update(figures)
-    lines = table(processes, ncus, theirs) if processes else []
+    lines = table(processes, ncu, theirs) if processes else []
     if options.races:
         lines += race_tables(races(options.backend, options.races / 100))
     lines += [*(f"- {remark}" for remark in remarks), f"- {options.backend}, {time.monotonic() - started:.0f} s in all"]

@@ -2,9 +2,10 @@
 
 `python -m tests.gpu.oracle plain` prints figures of plain events and of Triton's `do_bench` and `do_bench_cudagraph`,
 `nvbench FILE` those of NVIDIA's `cuda-bench` (the medians of its cold and the means of its batched runs), and
-`cupti` those of CUPTI's activity records, which see start and end of each launch on the card. `launches` only launches
-each kernel, `LAUNCHES` times between profiler marks, for `ncu` to watch. Every answer is one line of JSON, in
-microseconds. Before each launch of the cold methods the L2 is swept by reading.
+`cupti` those of CUPTI's activity records, which see start and end of each launch on the card. `swept` and `rotated` only
+launch each kernel, `LAUNCHES` times between profiler marks, for `ncu` to watch: after a sweep of the L2 by reading, or on
+sets of buffers in turn that are together five times as large. Every answer is one line of JSON, in
+microseconds.
 """
 
 import ctypes
@@ -28,6 +29,7 @@ TABLE = (
 )  # fmt: skip
 """Label, kernel, its first argument (clocks to wait, or elements), elements: 132 blocks of 256 threads for the waits."""
 LAUNCHES = 7
+ALL_BYTES = 3 * 4 * 64 * M
 SWEEP = r"""
 extern "C" __global__ void sweep(const float4* from, long long count, float* sink) {
     float sum = 0;
@@ -66,9 +68,9 @@ class Card:
         self.stream = int(ask(cu.cuStreamCreate, 1))
         self.swept = int(ask(cu.cuMemAlloc, 2 * self.l2_bytes))
         ask(cu.cuMemsetD8, self.swept, 0, 2 * self.l2_bytes)
-        self.buffers = int(ask(cu.cuMemAlloc, 3 * 4 * 64 * M))
+        self.buffers = int(ask(cu.cuMemAlloc, ALL_BYTES))
         block = np.random.default_rng(1).standard_normal(4 * M).astype(np.float32)
-        for offset in range(0, 3 * 4 * 64 * M, block.nbytes):
+        for offset in range(0, ALL_BYTES, block.nbytes):
             ask(cu.cuMemcpyHtoD, self.buffers + offset, block.ctypes.data, block.nbytes)
         for row in TABLE:
             self.launch(row)
@@ -79,9 +81,9 @@ class Card:
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         ask(cu.cuLaunchKernel, self.functions[name], grid, 1, 1, block, 1, 1, 0, stream, ctypes.addressof(pointers), 0)
 
-    def launch(self, row: tuple[str, str, int, int], stream: int | None = None) -> None:
+    def launch(self, row: tuple[str, str, int, int], stream: int | None = None, index: int = 0) -> None:
         _, name, n, elements = row
-        places = [ctypes.c_uint64(self.buffers + i * 4 * elements) for i in range(3)]
+        places = [ctypes.c_uint64(self.buffers + (3 * index + i) * 4 * elements) for i in range(3)]
         where = self.stream if stream is None else stream
         self._launch(name, -(-elements // 256), 256, where, ctypes.c_int(n), ctypes.c_float(2.0), *places)
 
@@ -118,14 +120,20 @@ def plain() -> dict[str, dict[str, float]]:
     return answer
 
 
-def launches() -> None:
+def launches(swept: bool) -> None:
+    """Each launch of the table between profiler marks: after a sweep of the L2, or on sets of buffers in turn."""
     card = Card()
     for row in TABLE:
-        for _ in range(LAUNCHES):
-            card.sweep()
+        set_bytes = 12 * row[3]
+        sets = 1 if swept else max(1, min(ALL_BYTES // set_bytes, 5 * card.l2_bytes // set_bytes + 2))
+        for index in range(sets if sets > 1 else 0):
+            card.launch(row, index=index)
+        for number in range(LAUNCHES):
+            if swept:
+                card.sweep()
             card.wait()
             cu.cuProfilerStart()
-            card.launch(row)
+            card.launch(row, index=number % sets)
             card.wait()
             cu.cuProfilerStop()
 
@@ -185,8 +193,8 @@ def nvbench(path: Path) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     mode = sys.argv[1]
-    if mode == "launches":
-        launches()
+    if mode in ("swept", "rotated"):
+        launches(mode == "swept")
         return
     answer = nvbench(Path(sys.argv[2])) if mode == "nvbench" else {"plain": plain, "cupti": cupti}[mode]()
     print(json.dumps(answer))

@@ -33,18 +33,22 @@ def test_an_incomplete_listing_gives_nothing() -> None:
 
 
 def test_one_constant_is_taken_off_and_what_is_left_is_judged() -> None:
-    ours = {label: [time_us, 0.99 * time_us, 1.01 * time_us, 0.5, 2.0] for label, time_us in known().items()}
+    ours = {
+        label: [time_us, 0.99 * time_us, 1.01 * time_us, "graph" if time_us < 45 else "single"]
+        for label, time_us in known().items()
+    }
     other = {label: [1.005 * time_us, *rest] for label, (time_us, *rest) in ours.items()}
-    ncu = known(0.75)
-    ncu["spin 8k"] += 0.5
-    lines = table([ours, other, ours], [ncu], {"saxpy 1M": {"cupti": 4.0}})
+    rotated, swept = known(0.75), known(0.75)
+    rotated["spin 8k"] += 0.5
+    rotated["saxpy 8M"] += 7.0  # timed singly, so that the other one counts
+    lines = table([ours, other, ours], {"rotated": rotated, "swept": swept}, {"saxpy 1M": {"cupti": 4.0}})
     assert "ours less (ncu less 0.750 us)" in lines[0]
     cells = {line.split(" | ")[0].strip("| "): line for line in lines[2:] if line}
     assert "2.00%" in cells["spin 3k"] and "0.50%" in cells["spin 3k"] and "+0.000 us" in cells["spin 3k"]
     assert "-0.500 us" in cells["spin 8k"] and "(!)" in cells["spin 8k"]
     assert [label for label, line in cells.items() if "(!)" in line] == ["spin 8k"]
-    assert "| 4.00 |" in cells["saxpy 1M"]
-    alone = table([ours], [], {})
+    assert "| 4.00 |" in cells["saxpy 1M"] and "| single |" in cells["saxpy 8M"]
+    alone = table([ours], {}, {})
     assert "(!)" not in "".join(alone) and len(alone) == len(lines)
 
 
