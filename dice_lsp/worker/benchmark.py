@@ -63,8 +63,9 @@ TIMED_RUN_FAILED = "a timed run failed"
 SAME_CODE = "the machine code is the same"
 RESOLUTION = 0.005
 """Half a percent: no smaller difference is called one."""
-RESOLUTION_US = 0.03
-"""Nor is one of less than a step of the card's timer, however often it is read (32 ns on an H200)."""
+RESOLUTION_US = {"graph": 0.03, "single": 0.15}
+"""Nor is one of less than this, by the method of timing: a step of the card's timer (32 ns on an H200), and what the gaps
+between single kernels of a graph differ by from graph to graph (0.06 us there)."""
 MAX_SPREAD = 0.1
 """Interquartile range over median from which samples are too scattered to settle anything."""
 LOW_CLOCK = 0.9
@@ -152,6 +153,7 @@ def compare(
     floor_us: float,
     clock_mhz: Sequence[float | None] = (),
     speeds_mhz: tuple[Sequence[float | None], Sequence[float | None]] | None = None,
+    method: str = "graph",
 ) -> Comparison:
     """What paired samples say about `own` against `rival`, both in microseconds per launch.
 
@@ -169,7 +171,7 @@ def compare(
     spread = max(mine.spread, theirs.spread)
     if spread > MAX_SPREAD:
         return Ambiguous(f"the times scatter by {spread:.0%}: try again on a quiet GPU", ratio)
-    least = max(RESOLUTION, RESOLUTION_US / min(mine.median, theirs.median))
+    least = max(RESOLUTION, RESOLUTION_US[method] / min(mine.median, theirs.median))
     if low > 1 + least or high < 1 - least:
         doubt = _clock_doubt(own, rival, (ratio, low, high), clock_mhz, speeds_mhz)
         if doubt is not None:
@@ -292,7 +294,9 @@ def benchmark(
     if rival is None:
         both = (speeds[0], speeds[1]) if len(speeds) > 1 else None
         floor_us = launch_floor_us(result)
-        rival = compare(columns[0], columns[1], floor_us=floor_us, clock_mhz=clocks, speeds_mhz=both)
+        rival = compare(
+            columns[0], columns[1], floor_us=floor_us, clock_mhz=clocks, speeds_mhz=both, method=result.method
+        )
     return timing, rival
 
 

@@ -409,7 +409,7 @@ class Stopwatch:
         set_bytes = sum(int(a["nbytes"]) for a in self.params["arguments"] if "data" not in a)
         if not set_bytes:
             return 1, 1, False
-        most = next((sets for sets in (MOST_SETS, 1024, 512, 256, *range(128, 0, -1)) if self._fits(sets)), 1)
+        most = max(1, min(MOST_SETS, self._room()))
         cold = bool(self.params["cold"])
         wanted = ROTATED_L2 * self.l2_bytes
         in_row = -(-wanted // set_bytes) + (set_bytes < wanted) if cold else 1
@@ -425,9 +425,9 @@ class Stopwatch:
         pointers = [a for a in self.params["arguments"] if "data" not in a]
         return sum(int(a["nbytes"]) * (1 if a["role"] == "in" else copies) for a in pointers)
 
-    def _fits(self, sets: int) -> bool:
-        """Whether the sets take no more than half of the free memory."""
-        return sets * self._footprint() <= int(ask(cu.cuMemGetInfo)[0]) // 2
+    def _room(self) -> int:
+        """How many sets take no more than half of the free memory."""
+        return int(ask(cu.cuMemGetInfo)[0]) // 2 // max(1, self._footprint())
 
     def _fill(self, sets: int) -> None:
         for argument in self.params["arguments"]:
@@ -672,7 +672,7 @@ class Stopwatch:
         in_row, singly, cold = self._sets()
         self._prepare_own(cold)
         # Another set, so that there is one that a load of the code has not seen, even where one is timed.
-        held = max(2 if self._fits(2) else 1, in_row, singly)
+        held = max(min(2, self._room()), in_row, singly)
         self._fill(held)
         estimates = [self._estimate_us(program, singly, cold) for program in range(len(self.programs))]
         if max(estimates) > SLOWEST_US:

@@ -90,7 +90,9 @@ def raced(backend: GpuBackend, sources: Sequence[Source], n: int, elements: int)
     own, rival = (net(column, result.overhead_us) for column in result.programs)
     speeds = (result.speeds_mhz[0], result.speeds_mhz[1])
     floor_us = launch_floor_us(result)
-    verdict = compare(own, rival, floor_us=floor_us, clock_mhz=result.clock_mhz, speeds_mhz=speeds)
+    verdict = compare(
+        own, rival, floor_us=floor_us, clock_mhz=result.clock_mhz, speeds_mhz=speeds, method=result.method
+    )
     return kind_of(type(verdict)), float(verdict.ratio or 0.0)
 
 

@@ -65,7 +65,8 @@ def columns(result: Samples) -> list[list[float]]:
 def said(result: Samples) -> Comparison:
     own, rival = columns(result)
     speeds = (result.speeds_mhz[0], result.speeds_mhz[1])
-    return compare(own, rival, floor_us=launch_floor_us(result), clock_mhz=result.clock_mhz, speeds_mhz=speeds)
+    floor_us = launch_floor_us(result)
+    return compare(own, rival, floor_us=floor_us, clock_mhz=result.clock_mhz, speeds_mhz=speeds, method=result.method)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row[0] for row in TABLE])

@@ -110,6 +110,13 @@ def test_no_difference_below_a_step_of_the_timer_is_one() -> None:
     assert isinstance(compare(times(2.0, noise=0.01), times(2.025, noise=0.01, seed=1), floor_us=0.5), Ambiguous)
 
 
+def test_single_launches_tell_less_apart_than_rows() -> None:
+    own, rival = times(20.0, noise=5e-4), times(20.12, noise=5e-4, seed=1)
+    assert isinstance(compare(own, rival, floor_us=0.5, method="single"), Same)
+    assert isinstance(compare(own, rival, floor_us=0.5, method="graph"), Faster)
+    assert isinstance(compare(own, times(20.6, noise=5e-4, seed=1), floor_us=0.5, method="single"), Faster)
+
+
 def test_drifts_that_hit_both_do_not_hide_a_difference() -> None:
     drift = np.linspace(1.0, 1.08, 40)
     own, rival = np.array(times(20, 40)) * drift, np.array(times(21, 40, seed=9)) * drift
