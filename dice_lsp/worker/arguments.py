@@ -515,6 +515,8 @@ def _data(
     if distribution is Distribution.ENDS and (ends := _ends(spec, names)) is not None:
         values = np.array(values)
         values[1::4], values[::4] = ends
+    if free and distribution is Distribution.NEGATIVE and element.storage.kind == "i":
+        values = -1 - np.abs(values)
     ranged = free or spec.init.strip().startswith("int")
     if distribution is Distribution.EQUAL and ranged and element.kind is not Kind.FLOAT and spec.role is Role.IN:
         values = np.full(numbers, values.flat[0])

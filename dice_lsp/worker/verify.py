@@ -60,7 +60,7 @@ from dice_lsp.worker.code_notes import (
     single_interface,
     vector_bytes,
 )
-from dice_lsp.worker.elements import Array, Kind, element_of
+from dice_lsp.worker.elements import Array, Element, Kind, element_of
 from dice_lsp.worker.launch import (
     READ_UNORDERED,
     Backend,
@@ -346,13 +346,22 @@ class _Judge:
             return any(b.role is Role.IN and (is_free(b.init) or declares_range(b)) for b in self.spec.buffers)
         if distribution is Distribution.LARGE and any(elements.get(b.name) is Kind.INT for b in inputs):
             return True
+        if distribution is Distribution.NEGATIVE and not floats:
+            return any(self._signed(b.name) for b in inputs)
         # Equal floats have no first greatest one that every honest argmax would agree on.
         return bool(floats) and not (integer_results and distribution is not Distribution.LARGE)
 
     def _kind(self, name: str) -> Kind | None:
-        parameter = next(p for p in self.job.kernel.parameters if p.name == name)
-        element = element_of(self.spec.template.get(parameter.element, parameter.element))
+        element = self._element(name)
         return None if element is None else element.kind
+
+    def _signed(self, name: str) -> bool:
+        element = self._element(name)
+        return element is not None and element.storage.kind == "i" and element.kind is Kind.INT
+
+    def _element(self, name: str) -> Element | None:
+        parameter = next(p for p in self.job.kernel.parameters if p.name == name)
+        return element_of(self.spec.template.get(parameter.element, parameter.element))
 
     def _launches(self, bound: Bound, steps: int, all_orders: bool) -> tuple[Launch, ...]:
         allowed = max(_LEAST_DEADLINE_S, steps * _DEADLINE_S_PER_STEP)
