@@ -66,7 +66,6 @@ REMEMBERED = 1.5
 """From which ratio a launch on numbers never seen before is suspiciously slow beside the next ones on the same."""
 CLOSER_LOOK_US = 20_000.0
 """Up to here a program is always looked at for a memory, above only where a launch was suspicious."""
-SINGLY_ADDS_US = 1.5
 LONG_WAIT_US = 1e6
 """Work that takes longer is not queued in one go, so that a cancel need not wait for it."""
 REMEMBERED_US = 2.0
@@ -477,8 +476,8 @@ class Stopwatch:
 
     # What is queued
 
-    def _lead_in(self, cold: bool, copy: int, indices: Sequence[int]) -> list[Action]:
-        """Everything that makes the launches on these sets like any others."""
+    def _lead_in(self, cold: bool, copy: int, indices: Sequence[int], wipe: bool = True) -> list[Action]:
+        """Everything that makes the launches on these sets like any others; without `wipe`, outputs and scratch stay."""
         actions = []
         first, last = min(indices), max(indices)
         for buffer in self.buffers:
@@ -488,7 +487,7 @@ class Stopwatch:
                 for index in sorted(set(indices)):
                     source = buffer.pristine[self.seed_of(index)]
                     actions.append(self._over(self.copying, buffer.address(copy, index), buffer.nbytes, source))
-            elif buffer.role in POISONED:
+            elif buffer.role in POISONED and wipe:
                 nbytes = buffer.nbytes + (last - first) * buffer.stride
                 actions.append(self._over(self.filling, buffer.address(copy, first), nbytes))
         return actions + self._cool_cache(cold)
@@ -702,9 +701,8 @@ class Stopwatch:
             "outputs": self._collect(plan),
             "hot_us": self._hot(estimates[0], noting_us) if cold and self.params["hot"] and not restored else [],
         }
-        known = float(np.median(answer["samples_us"][0])) if rows else None
         look = held > 1 and (suspicious or estimates[0] < CLOSER_LOOK_US)
-        answer["remembered_us"] = self._remembered(cold, known) if look else None
+        answer["remembered_us"] = self._remembered(cold) if look else None
         return answer
 
     def _blocks(
@@ -789,12 +787,12 @@ class Stopwatch:
         # The first replay still finds what something else has left.
         return [self._played_us(replay, estimate_us * count)[0] - noting_us / count for _ in range(8)][1:]
 
-    def _remembered(self, cold: bool, row_us: float | None) -> list[float] | None:
+    def _remembered(self, cold: bool) -> list[float] | None:
         """Times of a launch on numbers that a load of the code never saw, and of the next on the same, if they tell a memory.
 
         What the program keeps goes with its code, so it is loaded anew. A launch on other numbers comes first: what any
-        first launch has to fetch is not held against it. In a row, outputs and scratch are not wiped between two launches
-        on one set, so that a row is held against launches with wiped ones, too.
+        first launch has to fetch is not held against it. Before the second one outputs and scratch are not wiped, as they
+        are not in a row: what was kept there counts, too.
         """
         first, again = [], []
         own = self.programs[0]
@@ -802,13 +800,11 @@ class Stopwatch:
             own.append(self._load_once(0))
             run = Run(0, 0, len(own) - 1)
             self._play_singly([*self._lead_in(cold, 0, [0]), self._launch(run, 0)])
-            unknown, known = self._played_us(self._program_replay(run, [1, 1], cold))
+            pair = [(self._lead_in(cold, 0, [1], wipe), [self._launch(run, 1)]) for wipe in (True, False)]
+            unknown, known = self._played_us(self._between_notes(pair, 0))
             first.append(unknown)
             again.append(known)
         unknown, known = float(np.median(first)), float(np.median(again))
-        if row_us is not None:
-            # What timing it singly adds is a good microsecond, and none of its doing.
-            known = min(known, row_us + SINGLY_ADDS_US)
         return [unknown, known] if is_remembered(unknown, known) else None
 
     def _warm_up(self, replays: Sequence[_Replay], replay_us: float) -> None:

@@ -406,7 +406,8 @@ def test_every_cold_launch_is_led_in_alike(monkeypatch: pytest.MonkeyPatch, base
 
     card.work, card.duration = work, duration
     answer = measure(monkeypatch, card, order(["own", "rival"], role))
-    assert set(values) == {"fresh"} and set(before) == {"sweep"}
+    # The closer look for results that are kept leaves one output of each load as it is.
+    assert values["used"] == (stopwatch.FRESH_LOADS if role == "out" else 0) and set(before) == {"sweep"}
     assert (answer["launches"] > 1) == (base_us < 100) and values["fresh"] > 100
     assert answer["sets"] == stopwatch.SETS and answer["cold"]
 
@@ -539,7 +540,7 @@ def test_results_kept_for_an_address_are_wrong_after_the_exchange(monkeypatch: p
 
 
 def test_a_kernel_that_leaves_what_is_there_already_is_found_out_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two launches of a row on one set nothing is wiped; a single launch finds its output poisoned."""
+    """Between two launches of a row on one set nothing is wiped, so that the closer look does not, either."""
     card = PaperCard(noisy({}))
     looked = False
 
