@@ -310,7 +310,7 @@ class Stopwatch:
     short kernel against itself was 2 % faster or slower where launches were timed singly. A row's launches overlap their
     first and last blocks, and each writes back what the one before has left dirty.
 
-    Kernels from `SINGLE_US` on are timed one launch at a time, each made ready for, so that all of a launch is seen, on a
+    Cold kernels from `SINGLE_US` on are timed one launch at a time, each made ready for, so that all of a launch is seen, on a
     card with nothing else to do; what two notes around an empty kernel add is measured in every block and taken off but
     for what an empty kernel costs in a row. Buffers that are read and written allow one launch of a row each: K = R.
 
@@ -676,7 +676,8 @@ class Stopwatch:
         estimates = [self._estimate_us(program, singly, cold) for program in range(len(self.programs))]
         if max(estimates) > SLOWEST_US:
             return {"declined": f"one launch takes {max(estimates) / 1e6:.1f} s, too long to time again and again"}
-        rows = bool(in_row) and min(estimates) < SINGLE_US
+        # A single hot launch would find the cache full of the poison that was just written.
+        rows = bool(in_row) and (min(estimates) < SINGLE_US or not cold)
         sets = in_row if rows else singly
         lead_us = 0.0 if rows else self._around_us(self._lead_in(cold, 0, [0]) * 4) / 4
         most = MOST_IN_ROW if rows else self._most_launches(cold)

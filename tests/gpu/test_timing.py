@@ -88,7 +88,7 @@ def test_the_table_of_known_kernels(bench: Bench, row: tuple[str, str, int | Non
     if name == "saxpy":
         # No time can beat the memory, and cold ones are not from the cache.
         assert cold.cold == (elements > 1 << 15) and figure.median > 12 * elements / 4.9e6
-        assert figure.median >= 0.98 * figure_hot.median
+        assert figure.median >= 0.98 * figure_hot.median or cold.method != hot.method
     assert figure.spread < 0.1
 
 

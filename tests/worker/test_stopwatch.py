@@ -453,6 +453,8 @@ def test_short_kernels_are_timed_in_rows_and_long_ones_singly(
     assert answer["samples_us"][0] == pytest.approx([base_us + added_us / per_note] * len(answer["samples_us"][0]))
     assert answer["overhead_us"] == pytest.approx(added_us / per_note, abs=1e-3)
     assert answer["gap_us"] == pytest.approx([0.5] * 5, abs=0.05)
+    hot = measure(monkeypatch, PaperCard(noisy({"own": base_us}, noise=0.0)), order(["own"], cold=False))
+    assert hot["method"] == "graph"
 
 
 def test_the_clock_is_read_around_every_replay(monkeypatch: pytest.MonkeyPatch) -> None:
