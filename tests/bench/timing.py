@@ -7,7 +7,8 @@
 2. A hundred races of a kernel against itself: none may be won, and hardly any may be left open.
 3. A hundred races against a kernel that does 3 % more, in both orders.
 
-Prints the tables as they stand in tests/gpu/RESULTS.md and writes them to FILE. About five minutes.
+Prints the tables as they stand in tests/gpu/RESULTS.md and writes them to FILE, after each part what is known by then.
+The races come first. About five minutes; `--kernels "empty,spin 3k"` times only these, `--alone` leaves out the other tools.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,13 @@ def sampled(backend: GpuBackend, sources: Sequence[Source], n: int, elements: in
     return result
 
 
-def once(kind: str) -> dict[str, list[Any]]:
-    """Median and quartiles of every kernel of the table, as this process sees them, and the method."""
+def once(kind: str, labels: Collection[str]) -> dict[str, list[Any]]:
+    """Median and quartiles of every kernel of these labels, as this process sees them, and the method."""
     backend = opened(kind)
     answer = {}
     for label, name, n, elements in TABLE:
+        if label not in labels:
+            continue
         result = sampled(backend, [plain_source(TIMED, backend.arch, name)], n, elements)
         figure = summarize(net(result.programs[0], result.overhead_us))
         answer[label] = [figure.median, figure.q1, figure.q3, result.method]
@@ -96,16 +99,20 @@ def raced(backend: GpuBackend, sources: Sequence[Source], n: int, elements: int)
     return kind_of(type(verdict)), float(verdict.ratio or 0.0)
 
 
-def races(kind: str, share: float) -> dict[str, list[list[Any]]]:
-    """Rows of what is raced, its verdicts, and the ratios; `share` of the full number of races."""
+Races = dict[str, list[list[Any]]]
+
+
+def races(kind: str, share: float, on_rows: Callable[[Races], None]) -> Races:
+    """Rows of what is raced, its verdicts, and the ratios; `share` of the full number of races. `on_rows` sees each one more."""
     backend = opened(kind)
-    rows: dict[str, list[list[Any]]] = {"itself": [], "planted": []}
+    rows: Races = {"itself": [], "planted": []}
     total: Counter[str] = Counter()
     for (label, name, n, elements), count in AGAINST_ITSELF:
         source = plain_source(TIMED, backend.arch, name)
         found = [raced(backend, [source, source], n, elements) for _ in range(max(1, round(count * share)))]
         total.update(what for what, _ in found)
         rows["itself"].append([label, Counter(what for what, _ in found), [ratio for _, ratio in found]])
+        on_rows(rows)
     rows["itself"].append(["together", total, []])
     right: Counter[str] = Counter()
     for label, fast, slow, n, elements, count in WITH_THREE_PERCENT:
@@ -118,6 +125,7 @@ def races(kind: str, share: float) -> dict[str, list[list[Any]]]:
             ratios.append(1 / ratio if turned else ratio)
         right.update(found)
         rows["planted"].append([label, found, ratios])
+        on_rows(rows)
     rows["planted"].append(["together", right, []])
     backend.close()
     return rows
@@ -172,10 +180,10 @@ def table(
     A row is held against Nsight Compute on rotated buffers, a single launch against it after a sweep. The one constant is
     what it says of the empty kernel, less what we say.
     """
-    empty = float(np.median([process["empty"][0] for process in processes]))
-    constant = ncu["rotated"]["empty"] - empty if "rotated" in ncu else 0.0
+    known = "rotated" in ncu and "empty" in processes[0]
+    constant = ncu["rotated"]["empty"] - float(np.median([one["empty"][0] for one in processes])) if known else 0.0
     body = []
-    for label, *_ in TABLE:
+    for label in processes[0]:
         medians = [process[label][0] for process in processes]
         ours = float(np.median(medians))
         spread = float(
@@ -184,7 +192,7 @@ def table(
         quartiles = [float(np.median([process[label][i] for process in processes])) for i in (1, 2)]
         method = processes[0][label][3]
         state, off = "rotated" if method == "graph" else "swept", ""
-        if state in ncu:
+        if state in ncu and known:
             away = ours - (ncu[state][label] - constant)
             within = abs(away) <= max(ALLOWED_US, ALLOWED_SHARE * ours)
             off = f"{away:+.3f} us, {away / ours:+.2%}{'' if within else ' (!)'}"
@@ -219,14 +227,31 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=10)
     parser.add_argument("--races", type=int, default=100, help="of each kind; 0 for none")
     parser.add_argument("--alone", action="store_true", help="leave out the other tools")
+    parser.add_argument(
+        "--kernels", default=",".join(row[0] for row in TABLE), help="labels to be timed, with commas between"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--once", action="store_true", help="one process's figures, as JSON")
     options = parser.parse_args()
+    labels = [label.strip() for label in options.kernels.split(",")]
+    if unknown := set(labels) - {row[0] for row in TABLE}:
+        parser.error(f"there is no kernel {sorted(unknown)[0]!r}: choose from {', '.join(row[0] for row in TABLE)}")
     if options.once:
-        print(json.dumps(once(options.backend)))
+        print(json.dumps(once(options.backend, labels)))
         return 0
     started = time.monotonic()
     remarks: list[str] = []
+    parts: dict[str, list[str]] = {"figures": [], "races": []}
+
+    def show(part: str, lines: list[str]) -> None:
+        parts[part] = lines
+        print("\n".join(lines), flush=True)
+        if options.out is not None:
+            tail = [
+                *(f"- {remark}" for remark in remarks),
+                f"- {options.backend}, {time.monotonic() - started:.0f} s in all",
+            ]
+            options.out.write_text("\n".join([*parts["figures"], *parts["races"], *tail]) + "\n")
 
     def kept(answer: Any) -> Any:
         if isinstance(answer, str):
@@ -234,23 +259,25 @@ def main() -> int:
             return {}
         return answer
 
-    myself = ["tests.bench.timing", "--once", "--backend", options.backend]
-    processes = [one for _ in range(options.processes) if (one := kept(asked(myself, 60)))]
-    states = () if options.alone else ("rotated", "swept")
-    ncu = {state: one for state in states if (one := kept(counted(state)))}
+    if options.races:
+        rows = races(options.backend, options.races / 100, lambda so_far: show("races", race_tables(so_far)))
+        show("races", race_tables(rows))
+    myself = ["tests.bench.timing", "--once", "--backend", options.backend, "--kernels", options.kernels]
+    processes: list[dict[str, list[Any]]] = []
+    for _ in range(options.processes):
+        if one := kept(asked(myself, 60)):
+            processes.append(one)
+            show("figures", table(processes, {}, {}))
+    ncu = {state: one for state in (() if options.alone else ("rotated", "swept")) if (one := kept(counted(state)))}
     theirs: dict[str, dict[str, float]] = {row[0]: {} for row in TABLE}
+    if processes:
+        show("figures", table(processes, ncu, theirs))
     with tempfile.TemporaryDirectory() as folder:
         for mode in () if options.alone else (["plain"], ["nvbench", f"{folder}/nvbench.json"], ["cupti"]):
             for label, figures in kept(asked(["tests.gpu.oracle", *mode], 60)).items():
                 theirs[label].update(figures)
-    lines = table(processes, ncu, theirs) if processes else []
-    if options.races:
-        lines += race_tables(races(options.backend, options.races / 100))
-    lines += [*(f"- {remark}" for remark in remarks), f"- {options.backend}, {time.monotonic() - started:.0f} s in all"]
-    text = "\n".join(lines)
-    print(text)
-    if options.out is not None:
-        options.out.write_text(text + "\n")
+    if processes:
+        show("figures", table(processes, ncu, theirs))
     return 0 if processes else 1
 
 
