@@ -259,7 +259,8 @@ def nobody():
 @pytest.fixture
 def open_to_all():
     """A workspace that every user may enter, with a measurement by its owner."""
-    with tempfile.TemporaryDirectory() as name:
+    # TMPDIR may lie in a folder that only its owner may enter.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
         workspace = Path(name)
         workspace.chmod(0o755)
         history = History.open(workspace / ".dice")
