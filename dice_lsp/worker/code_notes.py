@@ -33,7 +33,7 @@ _NARROW = re.compile(
     r"__nv_fp8\w*|__float_to_tf32|tf32|wmma|_Float16)\b|\bnvcuda::wmma\b|\bmma\.sync\b|\bwgmma\b|cvt\.\w*\.?f16|\.tf32\b"
 )
 _FAST = re.compile(
-    r"\b(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanf|__powf|__fdividef|__sincosf|__frsqrt_rn|"
+    r"\b(?:__expf|__exp10f|__logf|__log2f|__log10f|__sinf|__cosf|__tanf|__powf|__fdividef|__sincosf|"
     r"__tanhf)\b|\.approx\b"
 )
 _DEVICE_VARIABLE = re.compile(
