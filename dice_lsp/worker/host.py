@@ -46,6 +46,7 @@ from dice_lsp.worker.launch import (
     ScalarArgument,
     Source,
 )
+from dice_lsp.worker.scratch import Scratch
 
 _FLAGS = (
     "-O1", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fsigned-char",
@@ -72,6 +73,8 @@ _MAX_BLOCK = (1024, 1024, 64)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_SMEM_BYTES = 227 * 1024
 _KERNEL_STACK_BYTES = 256 << 10
+_BUILDS_OF_A_FOLDER = 256
+"""A build takes about a hundred kilobytes, and a worker may live for days."""
 _FUNCTION_STACK_BYTES = 64 << 20
 _START_ALLOWANCE_S = 3.0
 """How much longer than the launches' deadlines the child may compute before it is killed from outside."""
@@ -158,7 +161,7 @@ class HostBackend:
         self._cxx = cxx
         self._cache_dir = Path(cache_dir) if cache_dir is not None else None
         self._toolchain: Toolchain | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: list[Scratch] = []
         self._built: dict[str, HostKernel | CompileFailed | NotSupported] = {}
         self._lock = threading.RLock()
         self.compile_deadline_s = 60.0
@@ -196,20 +199,23 @@ class HostBackend:
                                    source.compiled.arch if source.compiled else "")).encode()).hexdigest()  # fmt: skip
         with self._lock:
             if key not in self._built:
-                if len(self._built) >= 256:
+                if len(self._built) >= _BUILDS_OF_A_FOLDER:
+                    # What is being judged may still be in the folder before, but not in the one before that.
                     self._built.clear()
-                if self._scratch is None:
-                    self._scratch = tempfile.TemporaryDirectory(prefix="dice-host-")
-                self._built[key] = self._prepare(source, tools, Path(self._scratch.name) / key[:24])
+                    if len(self._scratch) > 1:
+                        self._scratch.pop(0).close()
+                    self._scratch.append(Scratch("host"))
+                if not self._scratch:
+                    self._scratch.append(Scratch("host"))
+                self._built[key] = self._prepare(source, tools, self._scratch[-1].path / key[:24])
             return self._built[key]
 
     def close(self) -> None:
         """Remove what was compiled. No child outlives a call, so there is none to kill."""
         with self._lock:
             self._built.clear()
-            if self._scratch is not None:
-                self._scratch.cleanup()
-                self._scratch = None
+            while self._scratch:
+                self._scratch.pop().close()
 
     def _build_toolchain(self) -> Toolchain:
         cxx = find_compiler(self._cxx)
