@@ -5,7 +5,6 @@ the lock ends with the process, however that ends (flock(2)), and whoever makes 
 holds any more.
 """
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -14,7 +13,6 @@ import stat
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +24,7 @@ MOST_AT_ONCE = 8
 """Somebody waits for the new folder; the next one goes on with what is left."""
 
 
-class Scratch(contextlib.AbstractContextManager[Path]):
+class Scratch:
     """A fresh folder of this process under the system's place for temporary files. Raises `OSError` without room."""
 
     def __init__(self, purpose: str) -> None:
@@ -40,14 +38,6 @@ class Scratch(contextlib.AbstractContextManager[Path]):
         """Remove the folder and all in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._held.close()
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def remove_abandoned(root: Path, young_s: float = YOUNG_S, most: int = MOST_AT_ONCE) -> int:

@@ -7,7 +7,7 @@
 2. A hundred races of a kernel against itself: none may be won, and hardly any may be left open.
 3. A hundred races against a kernel that does 3 % more, in both orders.
 
-Prints the tables as they stand in tests/gpu/RESULTS.md and writes them to FILE, after each part what is known by then.
+Prints the tables as they stand in tests/gpu/RESULTS.md, and keeps in FILE what is known so far.
 The races come first. About five minutes; `--kernels "empty,spin 3k"` times only these, `--alone` leaves out the other tools.
 """
 
@@ -243,9 +243,8 @@ def main() -> int:
     remarks: list[str] = []
     parts: dict[str, list[str]] = {"figures": [], "races": []}
 
-    def show(part: str, lines: list[str]) -> None:
+    def keep(part: str, lines: list[str]) -> None:
         parts[part] = lines
-        print("\n".join(lines), flush=True)
         if options.out is not None:
             tail = [
                 *(f"- {remark}" for remark in remarks),
@@ -260,24 +259,26 @@ def main() -> int:
         return answer
 
     if options.races:
-        rows = races(options.backend, options.races / 100, lambda so_far: show("races", race_tables(so_far)))
-        show("races", race_tables(rows))
+        rows = races(options.backend, options.races / 100, lambda so_far: keep("races", race_tables(so_far)))
+        keep("races", race_tables(rows))
+        print("\n".join(parts["races"]), flush=True)
     myself = ["tests.bench.timing", "--once", "--backend", options.backend, "--kernels", options.kernels]
     processes: list[dict[str, list[Any]]] = []
     for _ in range(options.processes):
         if one := kept(asked(myself, 60)):
             processes.append(one)
-            show("figures", table(processes, {}, {}))
+            keep("figures", table(processes, {}, {}))
     ncu = {state: one for state in (() if options.alone else ("rotated", "swept")) if (one := kept(counted(state)))}
     theirs: dict[str, dict[str, float]] = {row[0]: {} for row in TABLE}
     if processes:
-        show("figures", table(processes, ncu, theirs))
+        keep("figures", table(processes, ncu, theirs))
     with tempfile.TemporaryDirectory() as folder:
         for mode in () if options.alone else (["plain"], ["nvbench", f"{folder}/nvbench.json"], ["cupti"]):
             for label, figures in kept(asked(["tests.gpu.oracle", *mode], 60)).items():
                 theirs[label].update(figures)
     if processes:
-        show("figures", table(processes, ncu, theirs))
+        keep("figures", table(processes, ncu, theirs))
+    print("\n".join([*parts["figures"], *(f"- {remark}" for remark in remarks)]))
     return 0 if processes else 1
 
 

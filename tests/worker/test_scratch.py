@@ -54,10 +54,11 @@ def test_a_folder_goes_with_its_owner_however_that_ends(root: Path) -> None:
 
 
 def test_closing_removes_it_at_once(root: Path) -> None:
-    with Scratch("test") as folder:
-        (folder / "inner").mkdir()
-        assert folder.parent == root and remove_abandoned(root, young_s=0.0) == 0
-    assert not folder.exists()
+    scratch = Scratch("test")
+    (scratch.path / "inner").mkdir()
+    assert scratch.path.parent == root and remove_abandoned(root, young_s=0.0) == 0
+    scratch.close()
+    assert not scratch.path.exists()
 
 
 def test_what_is_not_certainly_abandoned_stays(root: Path) -> None:
@@ -84,8 +85,9 @@ def test_the_next_one_removes_what_an_earlier_owner_left(root: Path) -> None:
     assert killed.stdout is not None
     killed.stdout.close()
     os.utime(left / HELD, (time.time() - 3600,) * 2)
-    with Scratch("test"):
-        assert not left.exists()
+    scratch = Scratch("test")
+    assert not left.exists() and scratch.path.exists()
+    scratch.close()
 
 
 def test_a_heap_of_them_goes_piece_by_piece(root: Path) -> None:
