@@ -29,7 +29,7 @@ from attrs import frozen
 from dice_lsp import process
 from dice_lsp.records import CompileFailed, CompileMessage
 from dice_lsp.worker.confine import Confinement, compiler_policy, program_policy
-from dice_lsp.worker.host_symbols import variables_of
+from dice_lsp.worker.elf import variables
 from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text, standard_flag
 from dice_lsp.worker.launch import (
     READ_UNORDERED,
@@ -396,7 +396,9 @@ class HostKernel:
         self._vectors = vectors
         self._shared_arrays = shared_arrays
         self._notes = notes
-        self._variables = variables_of(shared.read_bytes(), _DEVICE_SECTION) if source.function is None else ()
+        found = variables(shared.read_bytes()) if source.function is None else ()
+        mine = [variable for variable in found if variable.section == _DEVICE_SECTION]
+        self._variables = sorted(mine, key=lambda variable: variable.address)
         kinds = {
             parameter.name: source.template.get(parameter.element, parameter.element)
             for parameter in source.kernel.parameters

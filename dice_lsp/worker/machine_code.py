@@ -1,11 +1,9 @@
 """What device code (ELF) tells without being run: whether two builds are the same, and which variables it can write.
 
-Two builds that are the same machine code run alike, so that there is nothing to race, and any difference that a race found would be the
-stopwatch's own. The comparison is on the safe side: what the loader or the card could read must be equal byte for
-byte (instructions, constant banks, initial values, shared memory, the kernels' attributes, relocations and the symbols
-they go to), only what debuggers and people read may differ. In doubt the codes differ, and are raced.
-
-The format is that of the ELF specification (System V ABI, chapters 4 and 5); `readelf` shows it.
+Two builds that are the same machine code run alike, so that there is nothing to race, and any difference that a race
+found would be the stopwatch's own. The comparison is on the safe side: what the loader or the card could read must be
+equal byte for byte (instructions, constant banks, initial values, shared memory, the kernels' attributes, relocations and
+the symbols they go to), only what debuggers and people read may differ. In doubt the codes differ, and are raced.
 """
 
 import struct
@@ -15,16 +13,9 @@ from typing import Any
 from attrs import frozen
 
 from dice_lsp.records import Compiled
-from dice_lsp.worker.host_symbols import plain_name
+from dice_lsp.worker.elf import HEADER, MAGIC, SECTION, SHT_NOBITS, SHT_STRTAB, SHT_SYMTAB, SYMBOL, Variable, variables
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_MAGIC = b"\x7fELF\x02\x01"
-"""64 bits, little-endian."""
 _EM_CUDA = 190
-_SHT_SYMTAB, _SHT_STRTAB, _SHT_NOBITS = 2, 3, 8
-_STT_OBJECT = 1
 _WRITABLE = (".nv.global", ".nv.global.init")
 _LITERAL = "$str"
 """How the compiler names string literals, which lie among the variables."""
@@ -73,40 +64,10 @@ def same_machine_code(a: Compiled, b: Compiled) -> bool:
         return False
 
 
-@frozen
-class Variable:
-    """A variable of a module that kernels may write: what it holds outlives a launch."""
-
-    symbol: str
-    """As the code names it, mangled."""
-    size_bytes: int
-
-    @property
-    def name(self) -> str:
-        """As the text names it, without its namespaces."""
-        return plain_name(self.symbol)
-
-
 def writable_variables(cubin: bytes) -> tuple[Variable, ...]:
     """The `__device__`, `__managed__` and static variables of device code; none for bytes that are not device code."""
-    try:
-        heads = _heads(cubin)
-        names = _data(cubin, heads[_HEADER.unpack_from(cubin)[-1]])
-        sections = [_text(names, head[0]) for head in heads]
-        found = []
-        for head in heads:
-            if head[1] != _SHT_SYMTAB:
-                continue
-            table = _data(cubin, heads[head[6]])
-            for name, info, _, section, _, size in _SYMBOL.iter_unpack(_data(cubin, head)):
-                home = sections[section] if section < len(sections) else ""
-                variable = Variable(_text(table, name), size)
-                written = home in _WRITABLE and not variable.symbol.startswith(_LITERAL)
-                if size and info & 0xF == _STT_OBJECT and written:
-                    found.append(variable)
-        return tuple(found)
-    except (_NotReadable, struct.error, IndexError, ValueError):
-        return ()
+    found = variables(cubin, _EM_CUDA)
+    return tuple(v for v in found if v.section in _WRITABLE and not v.symbol.startswith(_LITERAL))
 
 
 def reads_clock(compiled: Compiled) -> bool:
@@ -150,7 +111,7 @@ def called(compiled: Compiled) -> frozenset[str]:
 
 def _sections(cubin: bytes) -> dict[str, tuple[int, ...]]:
     heads = _heads(cubin)
-    names = _data(cubin, heads[_HEADER.unpack_from(cubin)[-1]])
+    names = _data(cubin, heads[HEADER.unpack_from(cubin)[-1]])
     return {_text(names, head[0]): head for head in heads}
 
 
@@ -160,7 +121,7 @@ def _called(cubin: bytes, heads: list[tuple[int, ...]], calls: tuple[int, ...] |
         return frozenset({kernel})
     table = heads[calls[6]]
     strings = _data(cubin, heads[table[6]])
-    symbols = [_text(strings, symbol[0]) for symbol in _SYMBOL.iter_unpack(_data(cubin, table))]
+    symbols = [_text(strings, symbol[0]) for symbol in SYMBOL.iter_unpack(_data(cubin, table))]
     callees: dict[str, set[str]] = {}
     for caller, callee in _CALL.iter_unpack(_data(cubin, calls)):
         # Numbers that are no symbol's mark indirect calls and the graph's ends.
@@ -176,32 +137,32 @@ def _called(cubin: bytes, heads: list[tuple[int, ...]], calls: tuple[int, ...] |
 
 def _heads(cubin: bytes) -> list[tuple[int, ...]]:
     """The section headers. Raises `_NotReadable` for anything but device code."""
-    ident, _, machine, _, _, _, sections_at, _, _, _, _, size, count, _ = _HEADER.unpack_from(cubin)
-    if ident[: len(_MAGIC)] != _MAGIC or machine != _EM_CUDA or size != _SECTION.size:
+    ident, _, machine, _, _, _, sections_at, _, _, _, _, size, count, _ = HEADER.unpack_from(cubin)
+    if ident[: len(MAGIC)] != MAGIC or machine != _EM_CUDA or size != SECTION.size:
         raise _NotReadable
-    return [_SECTION.unpack_from(cubin, sections_at + i * size) for i in range(count)]
+    return [SECTION.unpack_from(cubin, sections_at + i * size) for i in range(count)]
 
 
 def _content(cubin: bytes, symbol: str) -> tuple[Any, ...]:
     """Everything in device code that could matter, with the kernel's own name taken out."""
     try:
         heads = _heads(cubin)
-        ident, kind, _, _, _, _, _, flags, _, _, _, _, _, names = _HEADER.unpack_from(cubin)
+        ident, kind, _, _, _, _, _, flags, _, _, _, _, _, names = HEADER.unpack_from(cubin)
         sections = [_section(cubin, head, _data(cubin, heads[names]), symbol) for head in heads]
         if f".text.{_KERNEL}" not in {section.name for section in sections}:
             raise _NotReadable
         symbols = [
             (_neutral(_text(sections[section.link].data, name), symbol), *rest)
             for section in sections
-            if section.kind == _SHT_SYMTAB
-            for name, *rest in _SYMBOL.iter_unpack(section.data)
+            if section.kind == SHT_SYMTAB
+            for name, *rest in SYMBOL.iter_unpack(section.data)
         ]
     except (struct.error, IndexError, ValueError) as error:
         raise _NotReadable from error
     kept = [
         section
         for section in sections
-        if section.kind not in (_SHT_SYMTAB, _SHT_STRTAB)
+        if section.kind not in (SHT_SYMTAB, SHT_STRTAB)
         and section.name != _TOOL_NOTE
         and not section.name.startswith(_DEBUG)
     ]
@@ -217,7 +178,7 @@ def _section(cubin: bytes, head: tuple[int, ...], names: bytes, symbol: str) -> 
 
 def _data(cubin: bytes, head: tuple[int, ...]) -> bytes:
     kind, offset, size = head[1], head[4], head[5]
-    if kind == _SHT_NOBITS:
+    if kind == SHT_NOBITS:
         return b""
     if offset + size > len(cubin):
         raise _NotReadable

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from dice_lsp.records import Compiled
 from dice_lsp.source.kernels import parse
-from dice_lsp.worker import machine_code
+from dice_lsp.worker import elf
 from dice_lsp.worker.compile import CompileJob, Compiler
 from dice_lsp.worker.machine_code import called, narrow_instructions, reads_clock, same_machine_code, writable_variables
 
@@ -97,12 +97,12 @@ def test_another_architecture_or_other_figures_differ(build) -> None:
 
 def test_every_byte_that_the_card_loads_counts(build) -> None:
     made = build(SCALE)
-    header = machine_code._HEADER.unpack_from(made.cubin)
+    header = elf.HEADER.unpack_from(made.cubin)
     sections_at, count = header[6], header[12]
     tried = 0
     for number in range(count):
-        _, kind, flags, _, offset, size, *_ = machine_code._SECTION.unpack_from(made.cubin, sections_at + number * 64)
-        if not flags & ALLOCATED or kind == machine_code._SHT_NOBITS:
+        _, kind, flags, _, offset, size, *_ = elf.SECTION.unpack_from(made.cubin, sections_at + number * 64)
+        if not flags & ALLOCATED or kind == elf.SHT_NOBITS:
             continue
         for at in range(offset, offset + size, 3):
             changed = made.cubin[:at] + bytes([made.cubin[at] ^ 1]) + made.cubin[at + 1 :]
