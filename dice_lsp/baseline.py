@@ -132,6 +132,8 @@ def launch_key(spec: LaunchSpec) -> str:
         "template": {name: " ".join(text.split()) for name, text in spec.template.items()},
         "cache": spec.cache,
     }
+    if spec.captured is not None:
+        launch["captured"] = [spec.captured.digest, spec.captured.index]
     return hashlib.sha256(json.dumps(launch, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -116,6 +116,17 @@ class Origin(StrEnum):
     DEFAULT = "default"
 
 
+class Confidence(StrEnum):
+    """How sure a part of a launch spec is. Only what is at least `likely` is run without being asked for."""
+
+    CERTAIN = "certain"
+    """A directive, a captured launch, or folded from the host program on the only path."""
+    LIKELY = "likely"
+    """Read from the kernel's body, or from one of several paths of the host program."""
+    GUESS = "guess"
+    """A default."""
+
+
 class Role(StrEnum):
     """What a kernel does with a buffer."""
 
@@ -139,6 +150,7 @@ class BufferSpec:
     """A pointer argument. Its element count is the product of `extents`, C integer expressions over dims and scalars."""
 
     name: str
+    """The parameter's, or `p.data` for a pointer inside the struct that is passed as parameter `p`."""
     role: Role
     extents: tuple[str, ...]
     init: str
@@ -151,9 +163,10 @@ class Reference:
     """What the outputs are compared with."""
 
     via: str
-    """`function` (a CPU function of the file), `torch` (an expression), `kernel` (the accepted text), `python` (py:file:func)."""
+    """`function` (a CPU function of the file), `torch` (an expression), `kernel` (the accepted text), `python` (py:file:func),
+    `captured` (what the user's program left behind, see `CapturedLaunch`)."""
     text: str
-    """The function's name, the expression, or empty for `kernel`."""
+    """The function's name, the expression, or empty for `kernel`; for `captured` the file as written, empty for the store."""
     origin: Origin
 
 
@@ -180,6 +193,44 @@ class Problem:
 
 
 @frozen
+class CapturedLaunch:
+    """One launch of a kernel that a run of the user's program left in a store of captures."""
+
+    path: str
+    """The capture's file, absolute."""
+    index: int
+    """Which launch of the file, from 0."""
+    digest: str = ""
+    """Hash of what was recorded, so that results of an older recording are not taken for those of a newer one."""
+    stale: bool = False
+    """It was recorded with another text of the kernel: its inputs still serve, what it left is no evidence any more."""
+
+
+@frozen
+class LaunchCase:
+    """A launch of a kernel beside the spec's own.
+
+    Expressions are over its own `dims` and the spec's constants. What it does not name of `scalars`, `extents` and
+    `template` is the spec's.
+    """
+
+    label: str
+    """What a verdict calls it: `launch at line 210`, `captured 3`."""
+    grid: tuple[str, str, str]
+    block: tuple[str, str, str]
+    smem_bytes: str = "0"
+    dims: Mapping[str, int] = attrs.field(factory=dict)
+    scalars: Mapping[str, str] = attrs.field(factory=dict)
+    """As `LaunchSpec.scalars`; those that it names replace the spec's, one by one."""
+    extents: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """Buffer name -> extents; those that it names replace the spec's, one by one."""
+    template: Mapping[str, str] = attrs.field(factory=dict)
+    """Template parameter -> type or value; another instantiation than the spec's is compiled as a build of its own."""
+    captured: CapturedLaunch | None = None
+    """Set: everything about the launch, data included, is what was recorded; `dims`, `scalars` and `extents` are empty."""
+
+
+@frozen
 class LaunchSpec:
     """How to launch and judge one kernel. Expressions are C integer expressions, see `source.expressions`."""
 
@@ -187,7 +238,8 @@ class LaunchSpec:
     dims: tuple[Dim, ...] = ()
     buffers: tuple[BufferSpec, ...] = ()
     scalars: Mapping[str, str] = attrs.field(factory=dict)
-    """Parameter name -> expression, for scalars that are not dims themselves."""
+    """Parameter name -> expression, for scalars that are not dims themselves. `p.n` and `p.size[1]` are fields of the struct
+    that is passed by value as parameter `p`."""
     grid: tuple[str, str, str] | None = None
     block: tuple[str, str, str] | None = None
     smem_bytes: str = "0"
@@ -207,6 +259,15 @@ class LaunchSpec:
     """Field name -> origin, for `grid`, `block`, `smem_bytes`, `template`, `reference`, `tolerances`, ..."""
     unknown: tuple[str, ...] = ()
     """One sentence per part that could not be found; a spec with any is not launched."""
+    confidence: Mapping[str, Confidence] = attrs.field(factory=dict)
+    """Field name -> how sure it is, with the names of `origins`, and `buffers.x`, `dims.n`, `scalars.a` for one of several.
+    A field that is not named is certain."""
+    label: str = ""
+    """What a verdict calls the spec's own launch, where that is more than its dims: `launch at line 210`."""
+    cases: tuple[LaunchCase, ...] = ()
+    """The kernel's other launches, which are checked and not timed. The spec's own is the largest."""
+    captured: CapturedLaunch | None = None
+    """Set: the spec's own launch is this one, with the data that were recorded."""
 
     @property
     def launchable(self) -> bool:
@@ -498,6 +559,8 @@ class Judged:
     timing: TimingResult
     comparison: Comparison
     evidence: Evidence
+    spec: LaunchSpec | None = None
+    """How the kernel was launched, where captures that the worker found made that another spec than the job's."""
 
 
 @frozen
