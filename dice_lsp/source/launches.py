@@ -51,9 +51,13 @@ class _Unresolved(Exception):
     """A host expression that depends on something the file does not say."""
 
 
-def launch_spec(text: str, kernel: Kernel, model: SourceModel) -> LaunchSpec:
-    """How to launch and judge a kernel of `model`, as far as the file says."""
-    directive = parse_directives(text, kernel)
+def launch_spec(text: str, kernel: Kernel, model: SourceModel, *, directive: Directive | None = None) -> LaunchSpec:
+    """How to launch and judge a kernel of `model`, as far as the file says.
+
+    `directive` takes the place of what the kernel's `//dice:` comments say: an empty one gives what is known without them.
+    """
+    if directive is None:
+        directive = parse_directives(text, kernel)
     return _Builder(text, kernel, model, directive).build()
 
 
