@@ -13,14 +13,13 @@ from dice_lsp.records import BufferSpec, Dim, Kernel, LaunchSpec, Origin, Parame
 from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, Range, extents, read_accesses
 from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
+from dice_lsp.source.geometry import Size, inferred_block, inferred_grid, launch_bounds
 from dice_lsp.source.headers import template_defaults
 from dice_lsp.source.hosts import HostScope, host_scope
 from dice_lsp.source.kernels import LaunchSite, SourceModel, fold
 from dice_lsp.source.polynomials import Polynomial
 from dice_lsp.source.references import find_reference, matched_parameters
 from dice_lsp.source.tokens import Kind, lex, split_top_level
-
-Size = tuple[str, str, str]
 
 BENCHMARK_VALUES = {1: (1 << 20,), 2: (1024, 1024), 3: (256, 256, 256)}
 """Sizes of the benchmark case by the number of free dims; more dims are 32 each."""
@@ -31,7 +30,6 @@ CHECK_VALUES = {
 }
 """Sizes that break guards, checked only."""
 _MORE = (1, 3, 7, 5)
-BLOCK_THREADS = "256"
 _ADDING = ("atomicAdd", "atomicSub", "atomicInc", "atomicAdd_block", "atomicAdd_system")
 _CEIL_NAMES = re.compile(
     r"\b(?:(?:cuda|std|at|c10)::)?(?:ceil_?div|c?div_?up|idivup|div_?ceil|cdiv|divide_?up|updiv)\s*\(", re.IGNORECASE
@@ -285,8 +283,8 @@ class _Builder:
         ):
             self.origins |= dict.fromkeys(("grid", "block", "smem_bytes"), Origin.LAUNCH_SITE)
             return launch.grid, launch.block, launch.smem_bytes
-        block, block_reason = self.inferred_block(own)
-        grid, grid_reason = self.inferred_grid(own, block)
+        block, block_reason = inferred_block(own, self.kernel, self.constants)
+        grid, grid_reason = inferred_grid(own, block)
         if own.dynamic_shared:
             self.unknown.append(
                 "the size of the dynamic shared memory is not known: write `launch <<<grid, block, bytes>>>` in a //dice: line"
@@ -297,95 +295,11 @@ class _Builder:
                 self.unknown.append(
                     f"the {part} is not known: {reason}{hint}; write `launch <<<grid, block>>>` in a //dice: line"
                 )
-        self.origins["block"] = Origin.DEFAULT if not self.launch_bounds() and not own.forced_block else Origin.INFERRED
+        built_in = launch_bounds(self.kernel, self.constants) or own.forced_block
+        self.origins["block"] = Origin.INFERRED if built_in else Origin.DEFAULT
         self.origins["grid"] = Origin.INFERRED
         self.origins["smem_bytes"] = Origin.DEFAULT
         return grid, block, "0"
-
-    def launch_bounds(self) -> str | None:
-        """The first argument of `__launch_bounds__`, if it has a value."""
-        if self.kernel.launch_bounds is None:
-            return None
-        parts = split_top_level(self.kernel.launch_bounds)
-        first = self.kernel.launch_bounds[parts[0][0] : parts[0][1]].strip() if parts else ""
-        try:
-            return str(evaluate(first, self.constants))
-        except ExpressionError:
-            return None
-
-    def inferred_block(self, own: Accesses) -> tuple[Size | None, str]:
-        axes = {label[-1] for label in own.axes} | own.strided | own.thread_axes
-        if not own.understood:
-            return None, "the kernel's body cannot be read"
-        if own.whole_grid:
-            return None, "a grid-wide barrier depends on it"
-        if not own.empty and not axes and not own.block_indices and own.accesses:
-            return None, "the kernel does not say which thread does what"
-        for range_ in own.thread_bounds.values():
-            if range_.high is not None and range_.high.constant is None:
-                return None, f"a guard compares threadIdx with `{range_.high.spelled()}`"
-            if range_.high is not None and (range_.high.constant or 0) > int(BLOCK_THREADS):
-                return None, f"a guard compares threadIdx with {range_.high.constant}"
-        forced = own.forced_block
-        if forced:
-            if own.block_sized_steps:
-                return None, "a loop steps through a tile in rows of the block"
-            missing = [axis for axis in axes if axis not in forced]
-            if missing:
-                return None, f"its size in {sorted(missing)[0]} is not built into the kernel"
-            x, y, z = (str(forced.get(axis, 1)) for axis in "xyz")
-            return (x, y, z), ""
-        if own.shared:
-            if axes <= {"x"}:
-                widths = {sizes[0] for sizes in own.shared if len(sizes) == 1}
-                if all(len(sizes) == 1 for sizes in own.shared) and len(widths) == 1 and (width := widths.pop()):
-                    if own.thread_axes and width <= 1024 and width >= 64:
-                        return (str(width), "1", "1"), ""
-            return None, "the shared memory is made for one size of block"
-        bounds = self.launch_bounds()
-        if axes <= {"x"}:
-            return (bounds or BLOCK_THREADS, "1", "1"), ""
-        if own.thread_axes:
-            return None, "threads of a block work together in more than one dimension"
-        if bounds is not None and int(bounds) < 256:
-            return None, "the launch bounds leave its shape open"
-        return (("16", "16", "1") if axes <= {"x", "y"} else ("8", "8", "4")), ""
-
-    def inferred_grid(self, own: Accesses, block: Size | None) -> tuple[Size | None, str]:
-        if block is None or not own.understood:
-            return None, "" if block is None else "the kernel's body cannot be read"
-        if own.empty:
-            return None, "the kernel's body is empty"
-        if not own.accesses:
-            return None, "no subscript of the kernel's own says which thread does what"
-        sizes = []
-        for axis, width in zip("xyz", block, strict=True):
-            global_index, block_index = own.axes.get(f"gid.{axis}"), own.block_indices.get(f"blockIdx.{axis}")
-            if global_index is not None and block_index is not None:
-                return None, f"blockIdx.{axis} is used in two ways"
-            used = global_index or block_index
-            if axis in own.strided and used is None:
-                sizes.append("64")
-            elif used is None:
-                sizes.append("1")
-            elif used.high is None:
-                return (
-                    None,
-                    f"nothing bounds {'the index of a thread' if global_index else f'blockIdx.{axis}'} in {axis}",
-                )
-            elif global_index is not None:
-                high = self.whole(used)
-                sizes.append(high.spelled() if width == "1" else f"cdiv({high.spelled()}, {width})")
-            else:
-                sizes.append(used.high.spelled())
-        x, y, z = sizes
-        return (x, y, z), ""
-
-    def whole(self, range_: Range) -> Polynomial:
-        """The range's end without what an interior guard takes off: threads beyond it do nothing."""
-        assert range_.high is not None
-        relaxed = range_.relaxed
-        return relaxed if relaxed is not None and (relaxed - range_.high).never_negative_for_sizes else range_.high
 
     # Buffers
 
