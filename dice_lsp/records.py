@@ -181,15 +181,38 @@ class Tolerance:
     ulp: int | None = None
 
 
+class Weight(StrEnum):
+    """How much a problem matters: only an error keeps a kernel from being launched."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFORMATION = "information"
+    HINT = "hint"
+
+
+@frozen
+class Fix:
+    """A change of the document that does away with a problem: each `(start, end, text)` replaces a part of it."""
+
+    title: str
+    """What it does, to go on after `DICE: `."""
+    edits: tuple[tuple[int, int, str], ...]
+
+
 @frozen
 class Problem:
-    """Something about a directive or a launch that could not be read, at `start:end` of the document."""
+    """Something about a directive or a launch that could not be read or is not right, at `start:end` of the document."""
 
     message: str
     start: int
     end: int
     fix: str | None = None
     """Replacement text for `start:end`, when there is an obvious one."""
+    fixes: tuple[Fix, ...] = ()
+    """Changes of more than `start:end`."""
+    weight: Weight = Weight.ERROR
+    unnecessary: bool = False
+    """What stands there changes nothing."""
 
 
 @frozen
