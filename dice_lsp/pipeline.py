@@ -313,6 +313,13 @@ class Engine:
                 on_report(reports[-1], True)
         return tuple(reports)
 
+    async def specs(
+        self, document: Document, path: str, kernels: Sequence[str] | None = None
+    ) -> tuple[tuple[Kernel, LaunchSpec], ...]:
+        """The kernels of a document, all or those named, with their launches as `check` takes them; nothing is compiled."""
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, kernels)
+        return tuple(zip(chosen, specs, strict=True))
+
     async def code(
         self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
     ) -> Compiled | str:
