@@ -48,6 +48,7 @@ from dice_lsp.source.tokens import split_top_level
 from dice_lsp.worker.confine import Confinement, compiler_policy
 from dice_lsp.worker.occupancy import limits_of, occupancy
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
+from dice_lsp.worker.scratch import Scratch, remove_abandoned
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class Compiler:
         self.nvcc_path = find_nvcc(nvcc)
         self._results: OrderedDict[str, tuple[Build, ...]] = OrderedDict()
         self._pch_sets: OrderedDict[str, Path] = OrderedDict()
-        self._pch_root: Path | None = None
+        self._pch_root: Scratch | None = None
         self._nvrtc: Any = None
         self._nvrtc_missing = ""
         self._version = (0, 0)
@@ -154,7 +155,7 @@ class Compiler:
 
     def close(self) -> None:
         if self._pch_root is not None:
-            shutil.rmtree(self._pch_root, ignore_errors=True)
+            self._pch_root.close()
             self._pch_root = None
         self._pch_sets.clear()
 
@@ -239,7 +240,8 @@ class Compiler:
             # Without this, headers as large as cooperative groups' cannot be precompiled and every compile pays for it.
             nvrtc.nvrtcSetPCHHeapSize(PCH_HEAP_BYTES)
         self._bundled = self._install_headers()
-        self._remove_stale_pch()
+        # A killed process leaves 300 MB behind.
+        remove_abandoned(self.cache_dir / "pch")
 
     def _install_headers(self) -> Path | None:
         nvrtc = self._nvrtc
@@ -258,13 +260,6 @@ class Compiler:
         except Exception as error:
             log.info("NVRTC %s has no bundled headers: %s", self.nvrtc_version, error)
         return None
-
-    def _remove_stale_pch(self) -> None:
-        """Precompiled headers of processes that are gone: a killed one leaves 300 MB behind."""
-        root = self.cache_dir / "pch"
-        for folder in root.glob("*") if root.is_dir() else ():
-            if folder.name.isdigit() and not Path(f"/proc/{folder.name}").exists():
-                shutil.rmtree(folder, ignore_errors=True)
 
     @functools.cached_property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -509,16 +504,17 @@ class Compiler:
         key = hashlib.sha256("\0".join([*program.heavy, *program.standard, *options]).encode()).hexdigest()[:16]
         folder = self._pch_sets.get(key)
         if folder is None:
-            root = self.cache_dir / "pch" / str(os.getpid())
             try:
-                folder = root / key
-                folder.mkdir(parents=True, exist_ok=True)
+                if self._pch_root is None:
+                    (self.cache_dir / "pch").mkdir(parents=True, exist_ok=True)
+                    self._pch_root = Scratch("pch", self.cache_dir / "pch")
+                folder = self._pch_root.path / key
+                folder.mkdir(exist_ok=True)
                 if shutil.disk_usage(folder).free < PCH_FREE_DISK_BYTES:
                     return []
             except OSError as error:
                 log.info("no precompiled headers: %s", error)
                 return []
-            self._pch_root = root
             self._pch_sets[key] = folder
             while len(self._pch_sets) > PCH_SETS:
                 shutil.rmtree(self._pch_sets.popitem(last=False)[1], ignore_errors=True)

@@ -25,11 +25,14 @@ MOST_AT_ONCE = 8
 
 
 class Scratch:
-    """A fresh folder of this process under the system's place for temporary files. Raises `OSError` without room."""
+    """A fresh folder of this process, under the system's place for temporary files if no other is named.
 
-    def __init__(self, purpose: str) -> None:
+    Raises `OSError` without room.
+    """
+
+    def __init__(self, purpose: str, root: Path | None = None) -> None:
         """`purpose` is a word for the folder's name, so that a person who finds it knows whose it is."""
-        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-"))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-", dir=root))
         self._held = open(self.path / HELD, "wb")
         fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         remove_abandoned(self.path.parent)

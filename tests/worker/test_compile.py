@@ -1,5 +1,6 @@
 """Compiling with the real NVRTC, and with the real nvcc where one is on PATH."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from dice_lsp.worker.compile import (
     wheel_include_dirs,
     workspace_root,
 )
+from dice_lsp.worker.scratch import HELD
 
 DATA = Path(__file__).parent.parent / "data" / "compile"
 NO_NVCC = "/nonexistent/nvcc"
@@ -463,12 +465,16 @@ def test_nothing_is_left_on_the_disk(tmp_path: Path) -> None:
     text = "#include <cuComplex.h>\n__global__ void k(cuComplex* x) { x[0] = cuCaddf(x[0], x[1]); }\n"
     compiled(build_one(made, text))
     assert list(tmp_path.rglob("*.pch"))
-    stale = tmp_path / "compile" / "pch" / "999999999"
-    stale.mkdir(parents=True)
+    stale = tmp_path / "compile" / "pch" / "dice-pch-killed"
+    stale.mkdir()
+    (stale / HELD).touch()
+    os.utime(stale / HELD, (0, 0))
+    other = Compiler(nvcc=NO_NVCC, cache_dir=tmp_path)
+    assert not stale.exists(), "what a killed process left is removed by the next one"
+    assert list(tmp_path.rglob("*.pch")), "another process's folder is held"
+    other.close()
     made.close()
     assert not list(tmp_path.rglob("*.pch"))
-    Compiler(nvcc=NO_NVCC, cache_dir=tmp_path).close()
-    assert not stale.exists(), "what a killed process left is removed by the next one"
 
 
 def test_without_any_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
