@@ -11,7 +11,7 @@ from lsprotocol import types
 
 from dice_lsp.baseline import regression
 from dice_lsp.hint import refusal
-from dice_lsp.records import Cheating, CompileFailed, Kernel, KernelReport, Unsafe, Wrong
+from dice_lsp.records import Cheating, CompileFailed, Kernel, KernelReport, Unsafe, Weight, Wrong
 from dice_lsp.server import to_lsp
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.session import DiceServer
@@ -22,6 +22,13 @@ _SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
     "warning": types.DiagnosticSeverity.Warning,
     "note": types.DiagnosticSeverity.Information,
+}
+
+_WEIGHTS = {
+    Weight.ERROR: types.DiagnosticSeverity.Error,
+    Weight.WARNING: types.DiagnosticSeverity.Warning,
+    Weight.INFORMATION: types.DiagnosticSeverity.Information,
+    Weight.HINT: types.DiagnosticSeverity.Hint,
 }
 
 
@@ -70,9 +77,10 @@ def _directive_problems(server: DiceServer, snapshot: Snapshot) -> Sequence[type
         types.Diagnostic(
             range=to_lsp.range_of(snapshot.index, problem.start, problem.end, server.encoding),
             message=problem.message,
-            severity=types.DiagnosticSeverity.Error,
+            severity=_WEIGHTS[problem.weight],
             source=SOURCE,
             code="directive",
+            tags=[types.DiagnosticTag.Unnecessary] if problem.unnecessary else None,
             data={"fix": problem.fix} if problem.fix is not None else None,
         )
         for problem in snapshot.problems

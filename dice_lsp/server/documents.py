@@ -19,7 +19,7 @@ from dice_lsp.records import Document, Kernel, Problem
 from dice_lsp.server import from_lsp
 from dice_lsp.server.headers import Headers, HeaderSet
 from dice_lsp.server.keys import KernelKeys, settings_context
-from dice_lsp.source.directives import parse_directives
+from dice_lsp.source.directives import Directive, parse_directives, stray_directives
 from dice_lsp.source.embedded import document_of, is_python
 from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, parse
@@ -42,6 +42,8 @@ class Snapshot:
     keys: Mapping[str, str]
     """Kernel id -> key of all that decides its evidence, see `keys`."""
     problems: tuple[Problem, ...]
+    directives: Mapping[str, Directive]
+    """Kernel id -> what its `//dice:` comments say; only those kernels that have any."""
     headers: HeaderSet
 
     def kernel(self, name: str) -> Kernel | None:
@@ -217,5 +219,10 @@ class Documents:
         model = parse(text)
         headers = self._headers.of(text, path, device_flags(path, settings).include_dirs)
         keys = self._keys.of(model, f"{settings_context(settings)} {headers.digest}")
-        problems = [problem for kernel in model.kernels for problem in parse_directives(text, kernel).problems]
-        return Snapshot(document, path, LineIndex(document.shown), model, keys, tuple(problems), headers)
+        directives = {kernel.id: parse_directives(text, kernel) for kernel in model.kernels}
+        directives = {name: directive for name, directive in directives.items() if directive.comments}
+        read = {comment for directive in directives.values() for comment in directive.comments}
+        problems = [problem for found in directives.values() for problem in (*found.problems, *found.remarks)]
+        # Two kernels of one name share the directives at their forward declarations.
+        problems = list(dict.fromkeys([*problems, *stray_directives(model, read)]))
+        return Snapshot(document, path, LineIndex(document.shown), model, keys, tuple(problems), directives, headers)

@@ -2,25 +2,28 @@
 
     spec   := ("//dice:" clause {";" clause})+
     clause := dims | bufs | "launch" "<<<" e "," e ["," e] ">>>" | "with" NAME "=" type {"," ..}
-            | "set" NAME "=" e {"," ..} | "ref" (func | "py:" file ":" func | "accepted" | "captured" file | "torch:" expr)
+            | "set" name "=" e {"," ..} | "ref" (func | "py:" file ":" func | "accepted" | "captured" [file] | "torch:" expr)
             | "tol" [buf] (rtol [atol] | "exact" | "ulp" num) | "exact" | "bytes" e | "flops" e | "peak" word
             | "hot" | "cold" | "skip" | "run" "command"
     dims   := NAME "=" e {"|" e} {"," NAME "=" e {"|" e}}
-    bufs   := ("in"|"out"|"io"|"tmp") NAME "[" e {"," e} "]" [":" init] {"," NAME "[" .. }
+    bufs   := ("in"|"out"|"io"|"tmp") name "[" e {"," e} "]" [":" init] {"," name "[" .. }
+    name   := NAME {"." NAME | "[" number "]"}
     init   := normal | uniform(a,b) | int(a,b) | iota | zeros | ones | perm(n) | sorted | file("x.npy")
 
 `e` is an expression of `source.expressions`. The first value of a dim is the benchmark case, the others are checked
 only, and the lists of several dims go together place by place. A size of a launch is `e`, `{x, y}` or `dim3(x, y)`.
+A name with dots is a field of a struct that is passed by value.
 """
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NoReturn
 
 from attrs import evolve, field, frozen
 
-from dice_lsp.records import BufferSpec, Dim, Kernel, Origin, Problem, Reference, Role, Tolerance
-from dice_lsp.source.expressions import ExpressionError, evaluate, names_in
+from dice_lsp.records import BufferSpec, Dim, Fix, Kernel, Origin, Problem, Reference, Role, Tolerance, Weight
+from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.tokens import CLOSING, OPENING, Kind, Token, lex, line_start
 
@@ -32,6 +35,30 @@ _INIT_ARGUMENTS = {"uniform": 2, "int": 2, "perm": 1, "file": 1}
 FLOATING = {"float", "double", "__half", "half", "__nv_bfloat16", "nv_bfloat16", "float16_t"}
 _MARK = re.compile(r"//+[!/]?\s*dice:")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[fF]?")
+
+
+@frozen
+class Part:
+    """One entry of a clause at `start:end`: a size, a buffer, an assignment, or the grid, block or bytes of a launch."""
+
+    name: str
+    start: int
+    end: int
+    values: tuple[str, ...] = ()
+    """Its expressions as written: the values of a size, the extents of a buffer, x, y and z of a grid."""
+    init: str = ""
+
+
+@frozen
+class Clause:
+    """One clause of a directive as it stands in the text, `start:end` without its semicolon."""
+
+    word: str
+    """What it begins with, one of `CLAUSES`; empty for sizes."""
+    start: int
+    end: int
+    comment: tuple[int, int]
+    parts: tuple[Part, ...] = ()
 
 
 @frozen
@@ -56,6 +83,10 @@ class Directive:
     """The command of a `run` clause: how the user's own program is started for a capture."""
     problems: tuple[Problem, ...] = ()
     """What could not be read, at offsets of the document."""
+    remarks: tuple[Problem, ...] = ()
+    """What could be read and is not as it should be; none of it is an error."""
+    clauses: tuple[Clause, ...] = field(default=(), eq=False)
+    comments: tuple[tuple[int, int], ...] = field(default=(), eq=False)
 
 
 class _Stop(Exception):
@@ -64,6 +95,8 @@ class _Stop(Exception):
 
 def directive_ranges(text: str, kernel: Kernel) -> tuple[tuple[int, int], ...]:
     """Where the `//dice:` comments of a kernel stand: above it, within its header, at its forward declarations."""
+    if "dice:" not in text:
+        return ()
     model = parse(text)
     places = [(comment_start(text, kernel), kernel.body_start)]
     for declaration in model.declarations:
@@ -97,20 +130,100 @@ def _line_end(text: str, offset: int) -> int:
     return match.start() if match else len(text)
 
 
-def parse_directives(text: str, kernel: Kernel) -> Directive:
-    """What the `//dice:` comments of a kernel of `text` say, and what is wrong with them."""
-    reader = _Reader(text, kernel, parse(text))
-    for start, end in directive_ranges(text, kernel):
+def parse_directives(text: str, kernel: Kernel, *, without: Collection[int] = ()) -> Directive:
+    """What the `//dice:` comments of a kernel of `text` say, and what is wrong with them.
+
+    Clauses that begin at one of the offsets `without` are passed over, as if they were not there.
+    """
+    ranges = directive_ranges(text, kernel)
+    if not ranges:
+        return Directive()
+    reader = _Reader(text, kernel, parse(text), frozenset(without))
+    for start, end in ranges:
         reader.comment(start, end)
     reader.finish()
-    return evolve(reader.directive, problems=tuple(reader.problems))
+    problems, remarks = (tuple(sorted(of, key=lambda item: item.start)) for of in (reader.problems, reader.remarks))
+    return evolve(reader.directive, problems=problems, remarks=remarks, clauses=tuple(reader.clauses), comments=ranges)
+
+
+def directive_comments(model: SourceModel) -> tuple[tuple[int, int], ...]:
+    """Every `//dice:` comment of a text, whether a kernel is there for it or not."""
+    if "dice:" not in model.text:
+        return ()
+    spans = model.skeleton.comments
+    return tuple((span.start, span.end) for span in spans if _MARK.match(model.text, span.start, span.end))
+
+
+def mark_end(text: str, start: int, end: int) -> int | None:
+    """Where the clauses of the comment `start:end` begin; None when it is no directive."""
+    match = _MARK.match(text, start, end)
+    return None if match is None else match.end()
+
+
+def stray_directives(model: SourceModel, used: Collection[tuple[int, int]]) -> tuple[Problem, ...]:
+    """A warning for each `//dice:` comment that is not among `used`, those that belong to a kernel."""
+    found = []
+    for start, end in directive_comments(model):
+        if (start, end) in used:
+            continue
+        kernel = model.kernel_at(start)
+        inside = kernel is not None and kernel.body_start <= start < kernel.body_end
+        fixes = [Fix("remove the directive", (whole_comment(model.text, start, end),))]
+        if kernel is not None and inside:
+            reason = f"it stands inside of {kernel.name}: put it above the kernel"
+            at, indent = insertion_point(model.text, kernel)
+            line_end = "\r\n" if "\r\n" in model.text else "\n"
+            moved = (at, at, f"{indent}{model.text[start:end]}{line_end}")
+            fixes.insert(0, Fix(f"move it above {kernel.name}", (moved, whole_comment(model.text, start, end))))
+        else:
+            below = next((f.name for f in model.functions if f.start >= end), None)
+            closest = below is not None and not model.text[end : _start_of(model, below, end)].strip()
+            reason = f"{below} is no kernel" if closest else "no kernel follows it"
+            reason += ": put it directly above a __global__ function"
+        message = f"this directive is read for no kernel, because {reason}"
+        found.append(Problem(message, start, end, None, tuple(fixes), Weight.WARNING))
+    return tuple(found)
+
+
+def _start_of(model: SourceModel, name: str, at: int) -> int:
+    return next(function.start for function in model.functions if function.name == name and function.start >= at)
+
+
+def whole_comment(text: str, start: int, end: int) -> tuple[int, int, str]:
+    """The edit that takes a comment away, with its line where nothing else is on it."""
+    begin, stop = line_start(text, start), _line_end(text, end)
+    if text[begin:start].strip(" \t") or text[end:stop].strip(" \t"):
+        blanks = len(text[begin:start]) - len(text[begin:start].rstrip(" \t"))
+        return start - blanks, end, ""
+    match = re.compile(r"\r\n|\n|\r").match(text, stop)
+    return begin, match.end() if match else stop, ""
+
+
+def without_clause(text: str, clause: Clause) -> tuple[int, int, str]:
+    """The edit that takes a clause away, with the comment where it was all of it."""
+    start, end = clause.comment
+    begin = mark_end(text, start, end) or start
+    after = re.compile(r"[ \t]*;[ \t]*").match(text, clause.end, end)
+    before = re.search(r"[ \t]*;[ \t]*$", text[begin : clause.start])
+    rest = text[after.end() if after else clause.end : end]
+    if rest.strip() and not rest.lstrip().startswith("//"):
+        return clause.start, after.end() if after else clause.end, ""
+    if before is not None:
+        return begin + before.start(), clause.end, ""
+    return (clause.start, clause.end, "") if rest.strip() else whole_comment(text, start, end)
 
 
 class _Reader:
-    def __init__(self, text: str, kernel: Kernel, model: SourceModel) -> None:
-        self.text, self.kernel, self.model = text, kernel, model
+    def __init__(self, text: str, kernel: Kernel, model: SourceModel, without: Collection[int]) -> None:
+        self.text, self.kernel, self.model, self.without = text, kernel, model, without
         self.directive = Directive()
         self.problems: list[Problem] = []
+        self.remarks: list[Problem] = []
+        self.clauses: list[Clause] = []
+        self.parts: list[Part] = []
+        self.span = (0, 0)
+        self.again: list[tuple[str, Token]] = []
+        """What is said twice, with the first token of the clause that says it again."""
         self.tokens: list[Token] = []
         self.at = 0
         self.limit = 0
@@ -124,6 +237,7 @@ class _Reader:
     def comment(self, start: int, end: int) -> None:
         mark = _MARK.match(self.text, start, end)
         assert mark is not None
+        self.span = (start, end)
         tokens = [t for t in lex(self.text, mark.end(), end) if t.kind not in (Kind.SPACE, Kind.COMMENT)]
         clause: list[Token] = []
         depth = 0
@@ -138,15 +252,18 @@ class _Reader:
         self.clause(clause, tokens[-1].end if tokens else end)
 
     def clause(self, tokens: list[Token], limit: int) -> None:
-        if not tokens:
+        if not tokens or tokens[0].start in self.without:
             return
-        self.tokens, self.at, self.limit = tokens, 0, limit
+        self.tokens, self.at, self.limit, self.parts = tokens, 0, limit, []
         try:
             self.read_clause()
             if self.at < len(self.tokens):
                 self.fail(f"unexpected `{self.peek()}`", self.tokens[self.at].start, self.tokens[-1].end)
         except _Stop:
             pass
+        first = self.piece(tokens[0])
+        word = "" if self.piece(tokens[min(1, len(tokens) - 1)]) == "=" or first not in CLAUSES else first
+        self.clauses.append(Clause(word, tokens[0].start, tokens[-1].end, self.span, tuple(self.parts)))
 
     def piece(self, token: Token) -> str:
         return self.text[token.start : token.end]
@@ -171,17 +288,39 @@ class _Reader:
         token = self.tokens[min(self.at, len(self.tokens) - 1)]
         return token.start, token.end
 
+    def part(self, name: str, begin: int, values: Iterable[str], init: str = "") -> None:
+        """Note what was read from the token `begin` on as one entry of the clause."""
+        start, end = self.tokens[begin].start, self.tokens[self.at - 1].end
+        self.parts.append(Part(name, start, end, tuple(values), init))
+
     def name(self, what: str) -> Token:
         if self.at >= len(self.tokens) or self.tokens[self.at].kind is not Kind.NAME:
             start, end = self.place()
             self.fail(f"expected {what} but found `{self.peek() or 'the end of the clause'}`", start, end)
         return self.take()
 
-    def report(self, message: str, start: int, end: int, fix: str | None = None) -> None:
-        self.problems.append(Problem(message, start, end, fix))
+    def field(self, what: str) -> tuple[str, Token]:
+        """The name of a parameter, or of a field of one: `n`, `p.size[1]`; and a token that spans it."""
+        first = self.name(what)
+        label, end = self.piece(first), first.end
+        while self.peek() in (".", "["):
+            if self.peek() == "[":
+                # `x[4]` is a buffer of four elements, `p.x[4] =` the fifth element of a field.
+                if self.peek(2) != "]" or self.peek(3) not in ("=", ".", "[") or "." not in label:
+                    break
+                label += f"[{self.peek(1)}]"
+                self.at += 3
+            else:
+                self.take()
+                label += "." + self.piece(self.name("the name of a field"))
+            end = self.tokens[self.at - 1].end
+        return label, Token(first.kind, first.start, end)
 
-    def fail(self, message: str, start: int, end: int, fix: str | None = None) -> None:
-        self.report(message, start, end, fix)
+    def report(self, message: str, start: int, end: int, fix: str | None = None, fixes: tuple[Fix, ...] = ()) -> None:
+        self.problems.append(Problem(message, start, end, fix, fixes))
+
+    def fail(self, message: str, start: int, end: int, fix: str | None = None, fixes: tuple[Fix, ...] = ()) -> NoReturn:
+        self.report(message, start, end, fix, fixes)
         raise _Stop
 
     def unknown(self, what: str, token: Token, choices: Iterable[str]) -> None:
@@ -224,7 +363,7 @@ class _Reader:
 
     def once(self, what: str, token: Token) -> None:
         if what in self.seen:
-            self.report(f"{what} is given twice", token.start, token.end)
+            self.again.append((what, token))
         self.seen[what] = token.start
 
     def set(self, **changes: object) -> None:
@@ -255,6 +394,7 @@ class _Reader:
             case "tol":
                 self.tolerance()
             case "exact":
+                self.once("the tolerance", token)
                 self.set(tolerances=(*self.directive.tolerances, Tolerance("", exact=True)))
             case "bytes" | "flops":
                 self.once(word, token)
@@ -270,8 +410,10 @@ class _Reader:
                 self.once("hot or cold", token)
                 self.set(cache=word)
             case "skip":
+                self.once("skip", token)
                 self.set(skip=True)
             case "run":
+                self.once("run", token)
                 self.set(run=self.rest().strip().strip('"'))
             case _:
                 self.unknown("word", token, CLAUSES)
@@ -279,9 +421,10 @@ class _Reader:
 
     def dims(self) -> None:
         while True:
+            begin = self.at
             token = self.name("the name of a dim")
             name = self.piece(token)
-            if name in self.raw_dims:
+            if name in self.raw_dims or name in self.directive.scalars:
                 self.report(f"dim {name} is given twice", token.start, token.end)
             self.expect("=")
             values = [self.expression("|", ",")]
@@ -290,6 +433,7 @@ class _Reader:
                 values.append(self.expression("|", ","))
             self.raw_dims[name] = values
             self.dim_at[name] = (token.start, token.end)
+            self.part(name, begin, (text for text, _, _ in values))
             if self.peek() != ",":
                 return
             self.take()
@@ -297,9 +441,10 @@ class _Reader:
     def buffers(self, role: Role) -> None:
         pointers = [parameter.name for parameter in self.kernel.parameters if parameter.pointer]
         while True:
-            token = self.name("the name of a buffer")
-            name = self.piece(token)
-            if name not in pointers:
+            begin = self.at
+            name, token = self.field("the name of a buffer")
+            is_field = self.is_field(name)
+            if name not in pointers and not is_field:
                 self.unknown("buffer", token, pointers)
             elif any(buffer.name == name for buffer in self.directive.buffers):
                 self.report(f"buffer {name} is given twice", token.start, token.end)
@@ -310,15 +455,24 @@ class _Reader:
                 extents.append(self.checked(",", "]"))
             self.expect("]")
             init = self.init() if self.peek() == ":" else "zeros" if role is Role.TMP else "normal"
-            if name in pointers:
-                parameter = next(p for p in self.kernel.parameters if p.name == name)
-                if parameter.const and role in (Role.OUT, Role.IO):
+            self.part(name, begin, extents, init)
+            if name in pointers or is_field:
+                parameter = next((p for p in self.kernel.parameters if p.name == name), None)
+                if parameter is not None and parameter.const and role in (Role.OUT, Role.IO):
                     self.report(f"{name} is a pointer to const and cannot be `{role}`", token.start, token.end)
                 buffer = BufferSpec(name, role, tuple(extents), init, Origin.DIRECTIVE)
                 self.set(buffers=(*self.directive.buffers, buffer))
             if self.peek() != ",":
                 return
             self.take()
+
+    def is_field(self, name: str) -> bool:
+        """Whether a name with dots is a field of a struct that the kernel is passed; its fields are not known here."""
+        base, dot, _ = name.partition(".")
+        parameter = next((p for p in self.kernel.parameters if p.name == base), None)
+        return bool(dot) and parameter is not None and not parameter.pointer and (
+            canonical_type(parameter.element) not in SIZEOF
+        )  # fmt: skip
 
     def init(self) -> str:
         self.expect(":")
@@ -350,23 +504,50 @@ class _Reader:
     def launch(self) -> None:
         start, end = self.place()
         if _squeezed(self.peek()) != "<<<":
-            self.fail(f"expected `<<<` but found `{self.peek() or 'the end of the clause'}`", start, end)
+            found = f"`{self.peek()}`" if self.peek() else "the end of the clause"
+            fixes = () if self.peek() else (Fix("add a launch to complete", ((end, end, f" <<<{self.guess()}>>>"),)),)
+            self.fail(f"expected `<<<` but found {found}: write `launch <<<grid, block>>>`", start, end, None, fixes)
         self.take()
-        grid = self.size()
+        grid = self.launch_part("grid")
+        if _squeezed(self.peek()) == ">>>":
+            start, end = self.place()
+            self.fail(
+                "the launch has no block: write `launch <<<grid, block>>>`",
+                start,
+                end,
+                None,
+                (Fix("add a block of 256 threads", ((start, start, ", 256"),)),),
+            )
         self.expect(",")
-        block = self.size()
+        block = self.launch_part("block")
         smem = None
         if self.peek() == ",":
             self.take()
+            begin = self.at
             smem = self.checked(",", ">>>")
+            self.part("bytes", begin, (smem,))
             if self.peek() == ",":
                 self.take()
                 self.expression(">>>")  # the stream is always the judge's own
         if _squeezed(self.peek()) != ">>>":
             start, end = self.place()
-            self.fail(f"expected `>>>` but found `{self.peek() or 'the end of the clause'}`", start, end)
+            found = f"`{self.peek()}`" if self.peek() else "the end of the clause"
+            fixes = () if self.peek() else (Fix("add `>>>`", ((end, end, ">>>"),)),)
+            self.fail(f"expected `>>>` but found {found}", start, end, None, fixes)
         self.take()
         self.set(grid=grid, block=block, smem_bytes=smem)
+
+    def guess(self) -> str:
+        """A grid and a block to start from."""
+        sizes = (p.name for p in self.kernel.parameters if not p.pointer and "int" in p.element)
+        size = next(iter([*self.raw_dims, *sizes]), None)
+        return "1, 256" if size is None else f"cdiv({size}, 256), 256"
+
+    def launch_part(self, what: str) -> tuple[str, str, str]:
+        begin = self.at
+        sizes = self.size()
+        self.part(what, begin, sizes)
+        return sizes
 
     def size(self) -> tuple[str, str, str]:
         braces = self.peek() == "{" or (self.peek() == "dim3" and self.peek(1) in ("(", "{"))
@@ -388,14 +569,17 @@ class _Reader:
     def assignments(self, what: str, known: Iterable[str]) -> None:
         known = list(known)
         while True:
-            token = self.name(f"a {what}")
-            name = self.piece(token)
-            if name not in known:
+            begin = self.at
+            name, token = self.field(f"a {what}")
+            if name not in known and not (what == "scalar parameter" and self.is_field(name)):
                 self.unknown(what, token, known)
+            if name in self.directive.template or name in self.directive.scalars or name in self.raw_dims:
+                self.report(f"{name} is given twice", token.start, token.end)
             self.expect("=")
             if what == "template parameter":
                 start, end = self.template_value()
-                self.set(template={**self.directive.template, name: " ".join(self.text[start:end].split())})
+                value = " ".join(self.text[start:end].split())
+                self.set(template={**self.directive.template, name: value})
             else:
                 value, start, end = self.expression(",")
                 parameter = next((p for p in self.kernel.parameters if p.name == name), None)
@@ -407,6 +591,7 @@ class _Reader:
                 elif number is None:
                     self.expressions.append((value, start, end))
                 self.set(scalars={**self.directive.scalars, name: value})
+            self.part(name, begin, (value,))
             if self.peek() != ",":
                 return
             self.take()
@@ -445,7 +630,8 @@ class _Reader:
                 self.fail("expected `py:FILE:FUNCTION`", start, start + len(target))
             self.set(reference=Reference("python", f"{file.strip()}:{function.strip()}", Origin.DIRECTIVE))
         elif word == "captured":
-            self.set(reference=Reference("captured", self.rest().strip().strip('"'), Origin.DIRECTIVE))
+            file = self.rest().strip().strip('"') if self.at < len(self.tokens) else ""
+            self.set(reference=Reference("captured", file, Origin.DIRECTIVE))
         elif word == "accepted" and self.at == len(self.tokens):
             self.set(reference=Reference("kernel", "", Origin.DIRECTIVE))
         else:
@@ -467,6 +653,7 @@ class _Reader:
             buffer = self.piece(token)
             if buffer not in writable:
                 self.unknown("output", token, [*writable, "exact", "ulp"])
+        self.once(f"the tolerance of {buffer}" if buffer else "the tolerance", self.tokens[0])
         match self.peek():
             case "exact":
                 self.take()
@@ -497,6 +684,11 @@ class _Reader:
     # What can only be said when every clause has been read
 
     def finish(self) -> None:
+        for what, token in self.again:
+            clause = next(clause for clause in self.clauses if clause.start <= token.start < clause.end)
+            fixes = (Fix("remove the second one", (without_clause(self.text, clause),)),)
+            self.report(f"{what} is given twice", token.start, token.end, None, fixes)
+        self.uneven_dims()
         self.set(dims=tuple(self.read_dims()))
         known = {
             *self.raw_dims,
@@ -536,6 +728,19 @@ class _Reader:
                     end,
                     near[0] if near else None,
                 )
+
+    def uneven_dims(self) -> None:
+        """Remark on lists of sizes that do not go together. One value alone is meant for every case."""
+        longest = max(self.raw_dims, key=lambda name: len(self.raw_dims[name]), default="")
+        for name, values in self.raw_dims.items():
+            count, wanted = len(values), len(self.raw_dims[longest])
+            if 1 < count < wanted:
+                text, start, end = values[-1]
+                message = (
+                    f"{name} has {count} values and {longest} has {wanted}: its last one, {text}, serves for the rest"
+                )
+                fix = Fix(f"write {text} again", ((end, end, f" | {text}" * (wanted - count)),))
+                self.remarks.append(Problem(message, start, end, None, (fix,), Weight.WARNING))
 
     def read_dims(self) -> Iterable[Dim]:
         """Values of the dims, each place with the same place of the others; a shorter list repeats its last value."""

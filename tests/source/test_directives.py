@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dice_lsp.records import Reference, Tolerance
-from dice_lsp.source.directives import directive_ranges, parse_directives
+from dice_lsp.records import Reference, Tolerance, Weight
+from dice_lsp.source.directives import Directive, directive_ranges, parse_directives, stray_directives
 from dice_lsp.source.kernels import parse
 
 KERNEL = """void saxpy_cpu(int n, float a, const float* x, const float* y, float* z) {}
@@ -169,7 +169,7 @@ def test_empty_clauses_comments_and_crlf_are_fine():
         ("skp = 3", "skp", "did you mean `skip`?", "skip"),
         ("n = k, k = n", "k", "depends on itself", None),
         ("launch 1, 2", "1", "expected `<<<`", None),
-        ("launch <<<1>>>", ">>>", "expected `,`", None),
+        ("launch <<<1>>>", ">>>", "the launch has no block", None),
         ("launch <<<1, 2", "2", "expected `>>>`", None),
         ("launch <<<q, 2>>>", "q", "`q` has no known value", None),
         ("launch <<<{1, 2, 3, 4}, 2>>>", "}", "at most 3", None),
@@ -236,3 +236,106 @@ def test_any_text_is_read_without_an_exception(clause):
     for kernel in parse(text).kernels:
         for problem in parse_directives(text, kernel).problems:
             assert 0 <= problem.start <= problem.end <= len(text)
+
+
+STRUCT = """struct P { float* data; int n; int size[2]; };
+//dice: %s
+__global__ void k(P p, float* y, int m) {}
+"""
+
+
+@pytest.mark.parametrize(
+    "clause",
+    ["set p.n = 4, p.size[1] = m", "in p.data[m]; out y[m]", "set p.size[0] = 2; io p.data[2, 3]: zeros; m = 3"],
+)
+def test_fields_of_a_struct_are_named_with_dots(clause):
+    text = STRUCT % clause
+    (kernel,) = parse(text).kernels
+    directive = parse_directives(text, kernel)
+    assert not directive.problems
+    names = [*directive.scalars, *(buffer.name for buffer in directive.buffers)]
+    assert any(name.startswith("p.") for name in names)
+    text = STRUCT % "set m.n = 4; in y.x[3]"
+    problems = parse_directives(text, parse(text).kernels[0]).problems
+    assert ["m.n" in p.message or "y.x" in p.message for p in problems] == [True, True]
+
+
+def fixed(clauses, title):
+    """The text of the one comment after the fix with this title."""
+    text = KERNEL % f"//dice: {clauses}"
+    (kernel,) = parse(text).kernels
+    directive = parse_directives(text, kernel)
+    problems = (*directive.problems, *directive.remarks)
+    (fix,) = {fix.title: fix for problem in problems for fix in problem.fixes if title in fix.title}.values()
+    for start, end, new in sorted(fix.edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    found = [line for line in text.splitlines() if "dice:" in line]
+    again = parse_directives(text, parse(text).kernels[0])
+    assert not [p for p in again.problems if "twice" in p.message or "has no block" in p.message]
+    return found[0] if found else ""
+
+
+@pytest.mark.parametrize(
+    ("clauses", "title", "expected"),
+    [
+        ("hot; n = 3; cold", "remove", "//dice: hot; n = 3"),
+        ("hot; cold; n = 3", "remove", "//dice: hot; n = 3"),
+        ("launch <<<1, 2>>>;launch <<<3, 4>>> // why", "remove", "//dice: launch <<<1, 2>>> // why"),
+        ("tol 1e-3; tol z 1e-4; tol z exact", "remove", "//dice: tol 1e-3; tol z 1e-4"),
+        ("skip; skip", "remove", "//dice: skip"),
+        ("launch <<<n>>>; n = 3", "block of 256", "//dice: launch <<<n, 256>>>; n = 3"),
+        ("launch <<<n, 2; n = 3", "add `>>>`", "//dice: launch <<<n, 2>>>; n = 3"),
+        ("launch; n = 3", "a launch to complete", "//dice: launch <<<cdiv(n, 256), 256>>>; n = 3"),
+        ("n = 4 | 5, k = 1 | 2 | 3 | 4", "write 5 again", "//dice: n = 4 | 5 | 5 | 5, k = 1 | 2 | 3 | 4"),
+    ],
+)
+def test_fixes_that_reach_beyond_their_place(clauses, title, expected):
+    assert fixed(clauses, title) == expected
+
+
+def test_a_clause_that_was_all_of_its_comment_goes_with_the_line():
+    text = KERNEL % "//dice: hot\n//dice: cold"
+    (kernel,) = parse(text).kernels
+    (problem,) = parse_directives(text, kernel).problems
+    ((start, end, new),) = problem.fixes[0].edits
+    assert text[:start] + new + text[end:] == KERNEL % "//dice: hot"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "after"),
+    [
+        ("//dice: n = 1\nint x;\n__global__ void k(int n) {}\n", "no kernel follows", "int x;\n__global__ void k(int n) {}\n"),
+        ("//dice: hot\nvoid f() {}\n__global__ void k() {}", "f is no kernel", "void f() {}\n__global__ void k() {}"),
+        (
+            "  __global__ void k() {\n    //dice: hot\n  }\n",
+            "inside of k",
+            "  //dice: hot\n  __global__ void k() {\n  }\n",
+        ),
+        ("__global__ void k() {}\n//dice: hot", "no kernel follows", "__global__ void k() {}\n"),
+        ("__global__ void k() {} //dice: hot\r\n", "no kernel follows", "__global__ void k() {}\r\n"),
+        ("//dice: hot\n__global__ void k() {}\n", None, None),
+    ],
+)  # fmt: skip
+def test_a_directive_above_no_kernel_is_a_warning(text, reason, after):
+    model = parse(text)
+    used = {comment for kernel in model.kernels for comment in directive_ranges(text, kernel)}
+    problems = stray_directives(model, used)
+    if reason is None:
+        assert not problems
+        return
+    (problem,) = problems
+    assert reason in problem.message and problem.weight is Weight.WARNING
+    for start, end, new in sorted(problem.fixes[0].edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    assert text == after
+
+
+def test_a_clause_can_be_passed_over():
+    text = KERNEL % "//dice: n = 3; hot\n//dice: skip; set k = 2"
+    (kernel,) = parse(text).kernels
+    whole = parse_directives(text, kernel)
+    assert [clause.word for clause in whole.clauses] == ["", "hot", "skip", "set"]
+    for clause in whole.clauses:
+        less = parse_directives(text, kernel, without=[clause.start])
+        assert len(less.clauses) == 3 and less != whole
+    assert parse_directives(text, kernel, without=[c.start for c in whole.clauses]) == Directive()
