@@ -7,6 +7,7 @@ relocatable code where plain code fails. A header counts as compiled when it is 
 
 import hashlib
 import json
+import os
 import re
 import sysconfig
 import tempfile
@@ -32,6 +33,7 @@ _OPTIONS = (
     "cu",
 )
 _TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/")
+_MORE_FOLDERS = 6
 _LIMITS = process.Limits(niceness=15)
 
 
@@ -72,12 +74,31 @@ class Baseline:
         if only_known:
             return None
         answer = self._ask(path, options)
+        for _ in range(_MORE_FOLDERS):
+            folder = None if answer.ok else self._folder_with(answer.error, path)
+            if folder is None or folder in options:
+                break
+            options.append(folder)
+            answer = self._ask(path, options)
         if not answer.ok:
             # Device functions of other files, and kernels that launch kernels.
             again = self._ask(path, [*options, "-rdc=true"])
             answer = again if again.ok else answer
         kept.write_text(json.dumps(asdict(answer)))
         return answer
+
+    def _folder_with(self, error: str, path: Path) -> str | None:
+        """The option for the folder of the project that has the header which nvcc misses, the nearest if several have it."""
+        missing = re.search(r"fatal error: ([^:]+): No such file", error)
+        if missing is None:
+            return None
+        here = path.resolve()
+        found = [other for other in workspace_root(here.parent).rglob(Path(missing[1]).name) if other.is_file()]
+        found = [other for other in found if other.as_posix().endswith(f"/{missing[1]}")]
+        if not found:
+            return None
+        nearest = max(found, key=lambda other: len(os.path.commonpath([other, here])))
+        return f"-I{str(nearest)[: -len(missing[1]) - 1]}"
 
     def _ask(self, path: Path, options: Sequence[str]) -> ByNvcc:
         with tempfile.TemporaryDirectory(prefix="coverage-") as folder:

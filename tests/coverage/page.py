@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.coverage.baseline import ByNvcc
 from tests.coverage.measure import File, Row
@@ -20,6 +20,8 @@ def kind_of(sentence: str) -> str:
     text = re.sub(r"^the template argument \w+", "the template argument X", text)
     text = re.sub(r"^\w+ is an? [\w:<>, ]+? by value", "X is a struct by value", text)
     text = re.sub(r"^\w+ is a pointer to pointers", "X is a pointer to pointers", text)
+    text = re.sub(r"^template arguments of \S+ are", "template arguments are", text)
+    text = re.sub(r"^\S+ is not in this build", "it is not in this build", text)
     text = re.sub(r"\b\d+(?:\.\d+)?\b", "N", text)
     return text[:140]
 
@@ -39,9 +41,17 @@ def share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "0 of 0"
 
 
-def nvcc_takes(files: Iterable[File], answers: Mapping[str, ByNvcc | None]) -> Mapping[str, bool | None]:
-    """Path -> whether nvcc compiles the file; None where it was not asked."""
-    return {file.path: None if (answer := answers.get(file.path)) is None else answer.ok for file in files}
+def nvcc_takes(row: Row, answers: Mapping[str, ByNvcc | None]) -> bool | None:
+    """Whether nvcc compiles the kernel's file, and the kernel with it; None where it was not asked.
+
+    A kernel that an `#if` leaves out is in no build of ours; that nvcc has no code for it either proves it right.
+    """
+    answer = answers.get(row.path)
+    if answer is None:
+        return None
+    name = row.kernel.split("::")[-1].split("@")[0]
+    left_out = "not in this build" in row.build_reason and not any(name in entry for entry in answer.entries)
+    return answer.ok and not left_out
 
 
 def summary(files: Sequence[File], rows: Sequence[Row], answers: Mapping[str, ByNvcc | None]) -> list[tuple[str, str]]:
@@ -54,10 +64,9 @@ def summary(files: Sequence[File], rows: Sequence[Row], answers: Mapping[str, By
         table.append(("compiled with NVRTC", share(sum(row.built == "nvrtc" for row in rows), len(rows))))
         good = [row for row in rows if row.built in ("nvrtc", "nvcc")]
         table.append(("compiled either way", share(len(good), len(rows))))
-        takes = nvcc_takes(files, answers)
-        can = [row for row in rows if takes.get(row.path)]
+        can = [row for row in rows if nvcc_takes(row, answers)]
         if can:
-            table.append(("nvcc compiles the whole file", share(len(can), len(rows))))
+            table.append(("nvcc compiles the whole file, and it is in it", share(len(can), len(rows))))
             both = sum(row.built in ("nvrtc", "nvcc") for row in can)
             table.append(("compiled, of what nvcc compiles", share(both, len(can))))
             table.append(("compiled, where nvcc fails on the file", str(len(good) - both)))
@@ -93,12 +102,11 @@ def render(
     out += [f"| {what} | {figure} |" for what, figure in summary(files, rows, answers)]
     missed = [(f"{file.path}", "not found", name) for file in files for name in file.missed]
     out += _section("Counted but not found", missed, details)
-    takes = nvcc_takes(files, answers)
     failed = [row for row in rows if row.built in ("failed", "none")]
     for title, chosen in (
-        ("Not compiled, though nvcc compiles the file", [row for row in failed if takes.get(row.path)]),
-        ("Not compiled, nor does nvcc compile the file", [row for row in failed if takes.get(row.path) is False]),
-        ("Not compiled, nvcc not asked", [row for row in failed if takes.get(row.path) is None]),
+        ("Not compiled, though nvcc compiles the file", [row for row in failed if nvcc_takes(row, answers)]),
+        ("Not compiled, nor does nvcc compile the file", [row for row in failed if nvcc_takes(row, answers) is False]),
+        ("Not compiled, nvcc not asked", [row for row in failed if nvcc_takes(row, answers) is None]),
     ):
         out += _section(title, [(_place(row), kind_of(row.build_reason), row.build_reason) for row in chosen], details)
     by_nvcc = [row for row in rows if row.built == "nvcc"]
