@@ -566,6 +566,10 @@ class JudgeJob:
     arch: str = "auto"
     flags: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()
+    pre_includes: tuple[str, ...] = ()
+    """Headers that are included before the text, by their absolute paths."""
+    architectures: tuple[str, ...] = ()
+    """Those that the project builds for; where `arch` is `auto`, the one that fits the GPU and the compiler is taken."""
     seed: int = 0
     verify: bool = True
     benchmark: bool = True
@@ -584,6 +588,8 @@ class Judged:
     evidence: Evidence
     spec: LaunchSpec | None = None
     """How the kernel was launched, where captures that the worker found made that another spec than the job's."""
+    notes: tuple[str, ...] = ()
+    """One sentence for each way in which the kernel was compiled otherwise than the job asked for."""
 
 
 @frozen
@@ -701,6 +707,10 @@ class KernelReport:
     baseline: Baseline | None = None
     sanitized: Sanitized | None = None
     """None until the background check of a verified kernel on a GPU has ended."""
+    flags_origin: str = ""
+    """Whose flags of the project it was compiled with, as `FoundFlags` says; empty without any."""
+    notes: tuple[str, ...] = ()
+    """One sentence for each thing about its flags and architecture that a person should know."""
 
 
 @frozen
