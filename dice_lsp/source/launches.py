@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from attrs import evolve, frozen
 
 from dice_lsp.records import BufferSpec, Dim, Kernel, LaunchSpec, Origin, Parameter, Reference, Role
-from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, Range, extents, read_accesses
+from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, IndexUse, Launched, Range, extents
+from dice_lsp.source.body import read_accesses
+from dice_lsp.source.device_code import context_for
 from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
 from dice_lsp.source.geometry import Size, inferred_block, inferred_grid, launch_bounds
@@ -93,16 +95,14 @@ class _Builder:
         sites = [s for s in self.model.launches if s.name == kernel.name and s.complete and not self.shadowed(s)]
         self.read_template(sites)
         self.constants |= self.integer_template()
-        own = read_accesses(
-            self.text[kernel.body_start : kernel.body_end], kernel.parameters, self.constants, is_kernel=True
-        )
+        own = self.accesses_of(kernel.body_start, kernel.body_end, kernel.parameters, is_kernel=True)
         reference = directive.reference or find_reference(kernel, self.model, self.template)
         self.origins["reference"] = Origin.DIRECTIVE if directive.reference else Origin.INFERRED
         by_reference = self.reference_accesses(reference)
         launch = self.best_launch(sites, own)
         bounds = self.bounds(own, by_reference)
         grid, block, smem_bytes = self.geometry(launch, own, bounds)
-        buffers = self.buffers(launch, own, by_reference)
+        buffers = self.buffers(launch, own, by_reference, grid, block)
         dims, scalars = self.sizes(launch, own, bounds, grid, block, smem_bytes, buffers)
         self.complain(own)
         used = self.used_constants(grid, block, smem_bytes, buffers, scalars)
@@ -208,6 +208,13 @@ class _Builder:
 
     # What bodies say
 
+    def accesses_of(self, start: int, end: int, parameters: tuple[Parameter, ...], *, is_kernel: bool) -> Accesses:
+        """What the body at `start:end` does, with the template's types in the place of its parameters."""
+        body = self.text[start:end]
+        typed = tuple(evolve(p, element=self.element(p)) for p in parameters) if is_kernel else parameters
+        context = context_for(body, (self.model,))
+        return read_accesses(body, typed, self.constants, is_kernel=is_kernel, context=context)
+
     def reference_accesses(self, reference: Reference | None) -> Accesses | None:
         """What the CPU function does with its parameters, in the kernel's names."""
         if reference is None or reference.via != "function":
@@ -218,9 +225,7 @@ class _Builder:
             )
             if names is None:
                 continue
-            accesses = read_accesses(
-                self.text[function.body_start : function.body_end], function.parameters, self.constants, is_kernel=False
-            )
+            accesses = self.accesses_of(function.body_start, function.body_end, function.parameters, is_kernel=False)
             if accesses.understood:
                 return _renamed(accesses, {a: b for a, b in names.items() if a != b})
         return None
@@ -234,7 +239,7 @@ class _Builder:
             ranges = [*accesses.axes.values(), *accesses.block_indices.values()]
             ranges += [range_ for access in accesses.accesses for range_ in access.ranges.values()]
             for range_ in ranges:
-                found |= range_.high.names if range_.high is not None else frozenset()
+                found |= range_.high.identifiers if range_.high is not None else frozenset()
         return frozenset(found)
 
     # Launches of the file
@@ -303,9 +308,18 @@ class _Builder:
 
     # Buffers
 
-    def buffers(self, launch: _Launch | None, own: Accesses, by_reference: Accesses | None) -> list[BufferSpec]:
+    def buffers(
+        self,
+        launch: _Launch | None,
+        own: Accesses,
+        by_reference: Accesses | None,
+        grid: Size | None,
+        block: Size | None,
+    ) -> list[BufferSpec]:
         given = {buffer.name: buffer for buffer in self.directive.buffers}
-        from_body = extents(own, self.pointers) if own.understood and not own.empty else {}
+        launched = Launched(grid, block) if grid is not None and block is not None else None
+        readable = own.understood and not own.empty
+        from_body = extents(own, self.pointers, launched, self.constants) if readable else {}
         from_reference = extents(by_reference, self.pointers) if by_reference is not None else {}
         found: list[BufferSpec] = []
         gathers = {**own.gathers, **(by_reference.gathers if by_reference else {})}
@@ -610,15 +624,23 @@ def _renamed(accesses: Accesses, names: Mapping[str, str]) -> Accesses:
     if not names:
         return accesses
 
-    def other(polynomial: Polynomial | None) -> Polynomial | None:
-        if polynomial is None:
-            return None
-        return Polynomial(
-            {tuple(sorted(names.get(n, n) for n in monomial)): c for monomial, c in polynomial.terms.items()}
-        )
+    def word(label: str) -> str:
+        if label.startswith("@"):
+            return label
+        return re.sub(r"[A-Za-z_]\w*", lambda m: names.get(m[0], m[0]), label)
+
+    def other(polynomial: Polynomial) -> Polynomial:
+        return Polynomial({tuple(sorted(word(n) for n in monomial)): c for monomial, c in polynomial.terms.items()})
 
     def range_(old: Range) -> Range:
-        return evolve(old, low=other(old.low), high=other(old.high), relaxed=other(old.relaxed))
+        low, high, relaxed = (None if p is None else other(p) for p in (old.low, old.high, old.relaxed))
+        return evolve(old, low=low, high=high, relaxed=relaxed)
+
+    def use(old: IndexUse) -> IndexUse:
+        return IndexUse(
+            names.get(old.source, old.source), names.get(old.buffer, old.buffer), other(old.factor), other(old.rest),
+            {label: range_(r) for label, r in old.ranges.items()},
+        )  # fmt: skip
 
     return evolve(
         accesses,
@@ -626,14 +648,16 @@ def _renamed(accesses: Accesses, names: Mapping[str, str]) -> Accesses:
             evolve(
                 access,
                 buffer=names.get(access.buffer, access.buffer),
-                subscript=other(access.subscript),
+                subscript=None if access.subscript is None else other(access.subscript),
                 ranges={label: range_(old) for label, old in access.ranges.items()},
+                guards=tuple(evolve(g, part=other(g.part), bound=other(g.bound)) for g in access.guards),
             )
             for access in accesses.accesses
         ),
         unsure={names.get(label, label): reason for label, reason in accesses.unsure.items()},
         gathers={names.get(a, a): names.get(b, b) for a, b in accesses.gathers.items()},
         indices=frozenset(names.get(label, label) for label in accesses.indices),
+        index_uses=tuple(use(old) for old in accesses.index_uses),
     )
 
 

@@ -1,11 +1,16 @@
-"""Polynomials with integer coefficients over names: what subscripts and sizes are, as far as they are understood."""
+"""Polynomials with integer coefficients over names: what subscripts and sizes are, as far as they are understood.
 
+A name may itself be an expression, `cdiv(n, 4)` or `(n / 4)`, where a division has a rest.
+"""
+
+import re
 from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
 Monomial = tuple[str, ...]
 """Factors in order; a square is the same name twice."""
+_IDENTIFIER = re.compile(r"[A-Za-z_@][\w.]*")
 MAX_TERMS = 64
 MAX_DEGREE = 8
 
@@ -51,6 +56,11 @@ class Polynomial:
         return frozenset(name for monomial in self.terms for name in monomial)
 
     @property
+    def identifiers(self) -> frozenset[str]:
+        """The names of the text in it, also within names that are expressions, see `ceiling`."""
+        return frozenset(word for label in self.names for word in _IDENTIFIER.findall(label)) - {"cdiv"}
+
+    @property
     def constant(self) -> int | None:
         """The value, if there are no names in it."""
         if not self.terms:
@@ -65,7 +75,8 @@ class Polynomial:
     @property
     def never_negative_for_sizes(self) -> bool:
         """The same with names that are sizes, so at least 1: `n - 1` is never negative."""
-        return self.substitute({label: name(label) + ONE for label in self.names}).never_negative
+        sizes = {label: name(label) + ONE for label in self.names if not label.startswith("(")}
+        return self.substitute(sizes).never_negative
 
     @property
     def monomial(self) -> bool:
@@ -123,6 +134,36 @@ def product(factors: Iterable[Polynomial]) -> Polynomial:
     for factor in factors:
         result = result * factor
     return result
+
+
+def ceiling(top: Polynomial, by: Polynomial) -> Polynomial:
+    """`top / by` rounded up."""
+    exact = top.divided_by(by)
+    if exact is not None:
+        return exact
+    if top.constant is not None and by.constant:
+        return number(-(-top.constant // by.constant))
+    if by.constant is not None and by.constant > 1 and top.terms.get((), 0) <= 1 - by.constant:
+        # cdiv(n - 3, 4) is n / 4.
+        return floor(top + number(by.constant - 1), by)
+    return name(f"cdiv({top.spelled()}, {by.spelled()})")
+
+
+def floor(top: Polynomial, by: Polynomial) -> Polynomial:
+    """`top / by` rounded down, for what is never negative."""
+    exact = top.divided_by(by)
+    if exact is not None:
+        return exact
+    if top.constant is not None and by.constant:
+        return number(top.constant // by.constant)
+    if by.constant is not None and top.terms.get((), 0) >= by.constant - 1:
+        return ceiling(top - number(by.constant - 1), by)
+    return name(f"({_operand(top)} / {_operand(by)})")
+
+
+def _operand(polynomial: Polynomial) -> str:
+    text = polynomial.spelled()
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
 
 
 ZERO = number(0)

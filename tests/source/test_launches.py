@@ -148,7 +148,7 @@ def test_inference_without_a_launch(case):
         ("float* y, Params p, int n", f"{GID} if (i < n) y[i] = p.a;", "p is a Params by value"),
         (
             "float* y, int n",
-            f"{GID} float* p = y; p++; if (i < n) p[i] = 1;",
+            f"{GID} float* p = y; swap(p); if (i < n) p[i] = 1;",
             "the size of y is not known: it is passed on as a pointer",
         ),
         ("float* y, int n", f"{GID} if (i < n) fill(y, i);", "it is passed on as a pointer"),
@@ -158,7 +158,8 @@ def test_inference_without_a_launch(case):
             f"{GID} int j = i; if (n > 3) j = 7; if (i < n) y[j] = 1;",
             "a subscript is not understood",
         ),
-        ("float* y, int n", f"{GID} while (i < n) {{ y[i] = 1; i += 3; }}", "the size of y is not known"),
+        ("float* y, int n", f"{GID} while (i < n) {{ y[i] = 1; i += 3; }}", "the grid is not known"),
+        ("float* y, int n", f"{GID} while (y[i] < n) {{ y[i] = 1; i += 3; }}", "the size of y is not known"),
         (
             "float* y, int n, int d",
             "int r = blockIdx.x; if (r < n && threadIdx.x < d) y[r * d + threadIdx.x] = 1;",
@@ -171,7 +172,7 @@ def test_inference_without_a_launch(case):
         ),
         (
             "float* y, int n",
-            "auto g = cooperative_groups::this_grid(); int i = g.thread_rank(); if (i < n) y[i] = 1;",
+            "auto g = cooperative_groups::this_grid(); int i = g.thread_rank(); if (i < n) y[i] = 1; g.sync();",
             "a grid-wide barrier",
         ),
         ("const float* x, float* m, int n", f"{GID} if (i < n) atomicMax((int*)m, 3);", "the size of m is not known"),

@@ -1,0 +1,254 @@
+"""What a function's body stands on: the macros, functions and type names of its text and of the headers around it."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from attrs import frozen
+
+from dice_lsp.records import Parameter
+from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate
+from dice_lsp.source.kernels import Function, SourceModel
+from dice_lsp.source.tokens import CLOSING, OPENING, Kind, lex, split_top_level, without_comments
+
+_MAX_EXPANSIONS = 400
+_MAX_EXPANDED = 200_000
+"""Longest text that macros may make of a body, in code points."""
+_MAX_PARTS = 200
+"""Most macros, functions and types of one context."""
+_MACRO = re.compile(r"#\s*define\s+(\w+)\(([\w\s,.]*)\)(.*)", re.DOTALL)
+_TYPE_NAME = re.compile(
+    r"typedef\s+(?P<old>[^()\[\]{};]+?)\s*\b(?P<new>\w+)$|using\s+(?P<name>\w+)\s*=\s*(?P<type>.+)$", re.DOTALL
+)
+_STRUCT = re.compile(
+    r"template\s*<\s*(?:class|typename)\s+(?P<parameter>\w+)\s*>\s*(?:struct|class)\s+"
+    r"(?:(?:alignas|__align__)\s*\(\s*(?P<aligned>\d+)\s*\)\s*)?(?P<name>\w+)\s*\{"
+)
+_MEMBER = re.compile(
+    r"static\s+(?:constexpr|const)\s+(?:const(?:expr)?\s+)?[\w:]+(?:\s+\w+)*?\s+(\w+)\s*=\s*([^;{}]+);"
+)
+_INSTANCE = re.compile(r"(?:\w+::)*(\w+)\s*<\s*([^<>,]+?)\s*>$")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@frozen
+class Callee:
+    """A function that a body may call."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    template: tuple[str, ...]
+    body: str
+
+
+@frozen
+class Macro:
+    """A function-like macro. Of a variadic one, `__VA_ARGS__` is not known here, so it is none."""
+
+    name: str
+    parameters: tuple[str, ...]
+    text: str
+
+
+@frozen
+class Context:
+    """What the names of one body mean; only those that it uses, directly or through others."""
+
+    macros: tuple[Macro, ...] = ()
+    callees: tuple[Callee, ...] = ()
+    types: tuple[tuple[str, str], ...] = ()
+    """Type name -> what it stands for, as written."""
+    members: tuple[tuple[str, int], ...] = ()
+    """`vec::size` -> its value."""
+    sizes: tuple[tuple[str, int], ...] = ()
+    """Size in bytes of the structs among the types."""
+
+
+EMPTY = Context()
+
+
+@frozen(eq=False)
+class _Tables:
+    macros: Mapping[str, Macro]
+    functions: Mapping[str, tuple[Callee, ...]]
+    types: Mapping[str, str]
+    structs: Mapping[str, tuple[str, int | None, Mapping[str, str]]]
+    """Struct template of one type -> its parameter, its alignment in bytes, its integer constants as written."""
+
+
+@lru_cache(maxsize=16)
+def _tables(model: SourceModel) -> _Tables:
+    macros: dict[str, Macro | None] = {}
+    for span in model.skeleton.directives:
+        match = _MACRO.match(model.text, span.start, span.end)
+        if match is None:
+            continue
+        names = tuple(part.strip() for part in match[2].split(",") if part.strip())
+        text = " ".join(without_comments(match[3].replace("\\\r\n", " ").replace("\\\n", " ")).split())
+        macro = Macro(match[1], names, text)
+        # Which of two definitions counts, nobody knows.
+        usable = "#" not in re.sub(r'"[^"]*"', "", text) and "..." not in names and macros.get(match[1], macro) == macro
+        macros[match[1]] = macro if usable else None
+    functions: dict[str, tuple[Callee, ...]] = {}
+    for function in model.functions:
+        callee = _callee(model, function)
+        if callee is not None:
+            functions[function.name] = (*functions.get(function.name, ()), callee)
+    types: dict[str, str | None] = {}
+    for declaration in model.skeleton.declarations:
+        if declaration.end - declaration.start > 400:
+            continue
+        line = model.text[declaration.start : declaration.end]
+        if not line.startswith(("typedef", "using", "template")):
+            continue
+        if (named := _TYPE_NAME.match(without_comments(line))) is not None:
+            name, old = named["new"] or named["name"], (named["old"] or named["type"]).strip()
+            types[name] = old if types.get(name, old) == old else None
+    return _Tables(
+        {name: macro for name, macro in macros.items() if macro is not None},
+        functions,
+        {name: old for name, old in types.items() if old is not None},
+        _structs(model.text) if "static" in model.text else {},
+    )
+
+
+def _callee(model: SourceModel, function: Function) -> Callee | None:
+    if function.body_end - function.body_start > 20_000:
+        return None
+    return Callee(
+        function.name, function.parameters, function.template, model.text[function.body_start : function.body_end]
+    )
+
+
+def _structs(text: str) -> dict[str, tuple[str, int | None, Mapping[str, str]]]:
+    found: dict[str, tuple[str, int | None, Mapping[str, str]]] = {}
+    for match in _STRUCT.finditer(text):
+        end = _closing(text, match.end() - 1)
+        if end < 0:
+            continue
+        members = {member[1]: member[2].strip() for member in _MEMBER.finditer(text[match.end() : end])}
+        found[match["name"]] = match["parameter"], int(match["aligned"]) if match["aligned"] else None, members
+    return found
+
+
+def _closing(text: str, at: int, limit: int | None = None) -> int:
+    """Offset of the bracket that closes the one at `at`, or -1."""
+    depth = 0
+    for token in lex(text, at, limit):
+        piece = text[token.start : token.end]
+        if token.kind is Kind.PUNCTUATION:
+            depth += (piece in OPENING) - (piece in CLOSING)
+            if depth == 0:
+                return token.start
+    return -1
+
+
+def context_for(body: str, models: Sequence[SourceModel]) -> Context:
+    """The macros, functions and types that a body's names lead to; of two texts that define a name, the first counts."""
+    tables = [_tables(model) for model in models]
+    macros: dict[str, Macro] = {}
+    callees: dict[str, tuple[Callee, ...]] = {}
+    types: dict[str, str] = {}
+    waiting = [body]
+    seen: set[str] = set()
+    while waiting and len(macros) + len(callees) + len(types) < _MAX_PARTS:
+        for word in dict.fromkeys(_WORD.findall(waiting.pop())):
+            if word in seen:
+                continue
+            seen.add(word)
+            for table in tables:
+                if (macro := table.macros.get(word)) is not None:
+                    macros[word] = macro
+                    waiting.append(macro.text)
+                elif word in table.functions:
+                    callees[word] = table.functions[word]
+                    waiting += [c.body + " " + " ".join(p.spelling for p in c.parameters) for c in callees[word]]
+                elif word in table.types:
+                    types[word] = table.types[word]
+                    waiting.append(types[word])
+                else:
+                    continue
+                break
+    members: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for name, old in [*types.items(), *((word, word) for word in _instances(body, tables))]:
+        for table in tables:
+            instance = _INSTANCE.match(old)
+            if instance is not None and instance[1] in table.structs:
+                parameter, aligned, constants = table.structs[instance[1]]
+                if aligned is not None:
+                    sizes[name] = aligned
+                width = size_of(instance[2], types)
+                for member, text in constants.items():
+                    if width is not None:
+                        text = re.sub(rf"sizeof\s*\(\s*{parameter}\s*\)", str(width), text)
+                    try:
+                        members[f"{name}::{member}"] = evaluate(text)
+                    except ExpressionError:
+                        continue
+    return Context(
+        tuple(macros.values()),
+        tuple(callee for group in callees.values() for callee in group),
+        tuple(types.items()),
+        tuple(members.items()),
+        tuple(sizes.items()),
+    )
+
+
+def _instances(body: str, tables: Iterable[_Tables]) -> list[str]:
+    names = {name for table in tables for name in table.structs}
+    return [m[0] for m in re.finditer(r"\b(\w+)<\w+(?: \w+)*>", body) if m[1] in names] if names else []
+
+
+def resolved_type(name: str, types: Mapping[str, str]) -> str:
+    """The canonical type behind a name, through type names of the text."""
+    for _ in range(8):
+        name = canonical_type(name)
+        if name in SIZEOF or name not in types:
+            break
+        name = types[name]
+    return name
+
+
+def size_of(name: str, types: Mapping[str, str]) -> int | None:
+    """Size in bytes of a type, if it is known."""
+    return SIZEOF.get(resolved_type(name, types))
+
+
+def expanded(text: str, macros: Iterable[Macro]) -> str:
+    """The text with every call of the macros written out; as it is where that has no end."""
+    known = {macro.name: macro for macro in macros}
+    if not known or not any(name in text for name in known):
+        return text
+    budget = [_MAX_EXPANSIONS]
+    return _expand(text, known, budget, frozenset())
+
+
+def _expand(text: str, known: Mapping[str, Macro], budget: list[int], inside: frozenset[str]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for token in lex(text):
+        if token.kind is not Kind.NAME or token.start < at:
+            continue
+        macro = known.get(text[token.start : token.end])
+        gap = re.compile(r"\s*\(").match(text, token.end)
+        if macro is None or gap is None or macro.name in inside or budget[0] <= 0:
+            continue
+        end = _closing(text, gap.end() - 1)
+        inner = text[gap.end() : end]
+        actual = [inner[a:b].strip() for a, b in split_top_level(inner)]
+        if end < 0 or len(actual) != len(macro.parameters):
+            continue
+        budget[0] -= 1
+        deeper = inside | {macro.name}
+        values = {p: _expand(a, known, budget, inside) for p, a in zip(macro.parameters, actual, strict=True)}
+        written = "".join(
+            values.get(piece, piece) if part.kind is Kind.NAME else piece
+            for part in lex(macro.text)
+            for piece in [macro.text[part.start : part.end]]
+        )
+        pieces += [text[at : token.start], _expand(written, known, budget, deeper)]
+        at = end + 1
+        if sum(map(len, pieces)) > _MAX_EXPANDED:
+            return text
+    return "".join([*pieces, text[at:]])
