@@ -75,6 +75,8 @@ class Kernel:
     extern_c: bool = False
     distinct_name: str = ""
     """Set where another kernel of the text has the same name: the qualified name, or that with a line. See `id`."""
+    macro: str = ""
+    """The macro whose invocation at `start:end` defines the kernel; its body is not in the text then, and empty here."""
 
     @property
     def id(self) -> str:

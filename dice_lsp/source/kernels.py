@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from dice_lsp.records import Kernel, Parameter
 from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.headers import Header, match_angle_back, read_header
+from dice_lsp.source.macros import Invocation, Macro, expand, invocations, macros_of
 from dice_lsp.source.positions import LineIndex
 from dice_lsp.source.skeleton import Block, Skeleton, outline
 from dice_lsp.source.tokens import CLOSING, OPENING, Kind, lex, line_start, split_top_level, without_comments
@@ -79,7 +80,7 @@ class KernelDeclaration:
     """The text between the angle brackets of an explicit instantiation."""
 
 
-_DEFINE = re.compile(r"#\s*define\s+(\w+)(?!\()[ \t]*(.*)", re.DOTALL)
+_DEFINE = re.compile(r"#\s*define\s+(\w+)\b(?!\()[ \t]*(.*)", re.DOTALL)
 _UNDEF = re.compile(r"#\s*undef\s+(\w+)")
 _INCLUDE = re.compile(r'#\s*include(?:_next)?\s*(?:"([^"\r\n]+)"|<([^>\r\n]+)>)')
 _CONSTANT = re.compile(r"\b(?:constexpr|const)\b")
@@ -87,6 +88,10 @@ _INTEGER_WORDS = {
     "int", "unsigned", "long", "short", "char", "size_t", "signed", "bool", "auto", "int8_t", "int16_t", "int32_t",
     "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "uint", "ptrdiff_t",
 }  # fmt: skip
+_KERNEL_MACROS = frozenset(
+    {"CUTLASS_GLOBAL", "CCCL_DETAIL_KERNEL_ATTRIBUTES", "_CCCL_KERNEL_ATTRIBUTES", "CUB_DETAIL_KERNEL_ATTRIBUTES"}
+)
+"""Macros of libraries that stand for `__global__`, which a text uses without defining them."""
 _MAX_LAUNCH = 1000
 """Longest name with template arguments before a `<<<`, in code points."""
 _LAUNCH = re.compile(r"<[ \t]*<[ \t]*<(?!=)")
@@ -98,6 +103,12 @@ class SourceModel:
 
     text: str = field(repr=False)
     skeleton: Skeleton = field(repr=False)
+    invocations: tuple[Invocation, ...] = field(default=(), repr=False)
+    """Macros of this text that are invoked outside of functions, as statements of their own."""
+
+    @cached_property
+    def macros(self) -> Mapping[str, Macro]:
+        return macros_of(self.text, self.skeleton)
 
     @cached_property
     def lines(self) -> LineIndex:
@@ -106,8 +117,31 @@ class SourceModel:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """Every `__global__` definition in the order of the text."""
-        found = (self._kernel(block) for block in self.skeleton.blocks if self._is_kernel(block))
-        return _told_apart([kernel for kernel in found if kernel is not None])
+        found = [self._kernel(block) for block in self.skeleton.blocks if self._is_kernel(block)]
+        found += [kernel for made in self.invocations for kernel in self._made_by_macro(made)]
+        kernels = [kernel for kernel in found if kernel is not None]
+        return _told_apart(sorted(kernels, key=lambda kernel: kernel.start))
+
+    def _made_by_macro(self, made: Invocation) -> tuple[Kernel, ...]:
+        """Kernels that a macro's invocation defines. Their text is not in the document, so their body is empty here."""
+        if "__global__" not in made.expansion:
+            return ()
+        scope = self.skeleton.scope_at(made.start)
+        expanded = SourceModel(made.expansion, outline(made.expansion))
+        return tuple(
+            evolve(
+                kernel,
+                qualified_name="::".join((*(name for name in scope if name), kernel.qualified_name)),
+                start=made.start,
+                end=made.end,
+                body_start=made.end,
+                body_end=made.end,
+                line=self.lines.line_of(made.start),
+                extern_c=kernel.extern_c or "" in scope,
+                macro=made.name,
+            )
+            for kernel in expanded.kernels
+        )
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
@@ -190,13 +224,14 @@ class SourceModel:
 
     @cached_property
     def _kernel_words(self) -> re.Pattern[str]:
-        """`__global__` and the macros of this file that stand for it."""
-        words = ["__global__"]
-        for span in self.skeleton.directives:
-            match = _DEFINE.match(self.text[span.start : span.end])
-            if match is not None and "__global__" in match[2]:
-                words.append(re.escape(match[1]))
-        return re.compile(rf"\b(?:{'|'.join(words)})\b")
+        """`__global__` and the macros that stand for it: those of this file, and those of libraries that are known."""
+        words = {"__global__"}
+        grown = True
+        while grown:
+            more = {name for name, macro in self.macros.items() if not macro.words.isdisjoint(words)} - words
+            words |= more
+            grown = bool(more)
+        return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words | _KERNEL_MACROS)))})\b")
 
     def _marks(self, start: int, end: int) -> bool:
         return any(self.skeleton.is_code(m.start()) for m in self._kernel_words.finditer(self.text, start, end))
@@ -207,8 +242,20 @@ class SourceModel:
     def _qualified(self, block: Block, header: Header) -> str:
         return "::".join((*(name for name in block.scope if name), *header.qualified, header.name))
 
+    def _header_of(self, block: Block) -> Header | None:
+        """The header of a kernel, which a macro may have written."""
+        written = self.text[block.start : block.body_start - 1]
+        if "__global__" in written or self.macros.keys().isdisjoint(re.findall(r"\w+", written)):
+            return read_header(self.text, block.start, block.body_start - 1)
+        expanded = expand(written, self.macros)
+        header = read_header(expanded, 0, len(expanded))
+        if header is None:
+            return None
+        at = re.search(rf"\b{re.escape(header.name)}\b", written)
+        return evolve(header, name_start=block.start + (at.start() if at else 0))
+
     def _kernel(self, block: Block) -> Kernel | None:
-        header = read_header(self.text, block.start, block.body_start - 1)
+        header = self._header_of(block)
         if header is None:
             return None
         return Kernel(
@@ -393,7 +440,11 @@ def fold(constants: Mapping[str, str], known: Mapping[str, int] | None = None) -
 @lru_cache(maxsize=16)
 def parse(text: str) -> SourceModel:
     """The model of a text. Never raises on bad code; the same text gives the same object while it is remembered."""
-    return SourceModel(text, outline(text))
+    skeleton = outline(text)
+    made = invocations(text, skeleton, macros_of(text, skeleton))
+    if made:
+        skeleton = skeleton.without([(invocation.start, invocation.end) for invocation in made], text)
+    return SourceModel(text, skeleton, made)
 
 
 def comment_start(text: str, kernel: Kernel) -> int:

@@ -7,9 +7,9 @@ at comments, strings, braces and preprocessor lines, and everything finer is rea
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from dice_lsp.source.tokens import BLOCK_COMMENT, DIRECTIVE_REST, LINE_COMMENT, QUOTED, RAW_STRING, line_start
 
@@ -97,11 +97,59 @@ class Skeleton:
     opaque: tuple[Span, ...]
     """Comments, strings, preprocessor lines and `#if 0` parts, in order: no code stands in them."""
     opaque_starts: tuple[int, ...] = field(repr=False)
+    scopes: tuple[tuple[int, tuple[str, ...]], ...] = ((0, ()),)
+    """Where the names of the namespaces and classes around change, in order, and what they are from there on."""
+
+    def scope_at(self, offset: int) -> tuple[str, ...]:
+        """Names of the namespaces and classes around `offset`, which lies outside of functions."""
+        return self.scopes[max(bisect_right(self.scopes, offset, key=lambda change: change[0]) - 1, 0)][1]
 
     def is_code(self, offset: int) -> bool:
         """Whether the character at `offset` is code, not part of a comment, a string or a preprocessor line."""
         index = bisect_right(self.opaque_starts, offset) - 1
         return index < 0 or offset >= self.opaque[index].end
+
+    def without(self, spans: Sequence[tuple[int, int]], text: str) -> "Skeleton":
+        """The outline with each function and declaration beginning behind those of the spans that it begins with.
+
+        `spans` are in order, such as invocations of macros that stand without a semicolon before a function.
+        """
+
+        def begin(start: int, end: int) -> int:
+            index = bisect_left(spans, (start, start))
+            while index < len(spans) and spans[index][0] == start and spans[index][1] <= end:
+                start = spans[index][1]
+                while start < end and (text[start] in _BLANK or not self.is_code(start)):
+                    start += 1
+                index += 1
+            return start
+
+        blocks = [evolve(block, start=begin(block.start, block.body_start)) for block in self.blocks]
+        declarations = [evolve(item, start=begin(item.start, item.end)) for item in self.declarations]
+        return evolve(
+            self, blocks=tuple(blocks), declarations=tuple(item for item in declarations if item.start < item.end)
+        )
+
+    def block_at(self, offset: int) -> Block | None:
+        """The function whose header or body holds `offset`."""
+        index = bisect_right(self.blocks, offset, key=lambda block: block.start) - 1
+        return self.blocks[index] if index >= 0 and offset < self.blocks[index].end else None
+
+    def code_before(self, text: str, offset: int) -> int | None:
+        """Where the last character of code before `offset` stands, or None if there is none."""
+        index = bisect_right(self.opaque_starts, offset - 1) - 1
+        at = offset - 1
+        while at >= 0:
+            while index >= 0 and self.opaque[index].start > at:
+                index -= 1
+            span = self.opaque[index] if index >= 0 else None
+            if span is not None and span.start <= at < span.end and text[span.start] != '"':
+                at = span.start - 1
+            elif text[at] in _BLANK:
+                at -= 1
+            else:
+                return at
+        return None
 
     def comments_in(self, start: int, end: int) -> Iterator[Span]:
         """The comments that begin within `start:end`, in order."""
@@ -133,6 +181,7 @@ class _Outliner:
         self.blocks: list[Block] = []
         self.declarations: list[Declaration] = []
         self.scopes: list[tuple[str, ...]] = [()]
+        self.changes: list[tuple[int, tuple[str, ...]]] = [(0, ())]
         self.conditions: list[_Condition] = []
         self.marks = [match.start() for match in _KERNEL_MARK.finditer(text)]
         self.mark_at = 0
@@ -141,6 +190,8 @@ class _Outliner:
         text, at = self.text, 0
         header = 0  # where the present declaration may begin
         while (match := _OUTER.search(text, at)) is not None:
+            if self.changes[-1][1] is not self.scopes[-1]:
+                self.changes.append((at, self.scopes[-1]))
             start, at = match.start(), match.end()
             first = text[start]
             if first == ";":
@@ -190,6 +241,7 @@ class _Outliner:
             tuple(self.directives),
             tuple(self.opaque),
             tuple(span.start for span in self.opaque),
+            tuple(self.changes),
         )
 
     def skip(self, match: "re.Match[str]", in_body: bool) -> tuple[int, str | None]:

@@ -22,6 +22,7 @@ from attrs import frozen
 from dice_lsp.records import Kernel
 from dice_lsp.source.headers import read_header
 from dice_lsp.source.kernels import parse
+from dice_lsp.source.macros import Invocation, Macro, invocations
 from dice_lsp.source.skeleton import Skeleton
 from dice_lsp.source.tokens import BLOCK_COMMENT, LINE_COMMENT, QUOTED, RAW_STRING
 
@@ -93,6 +94,8 @@ class DeviceSlice:
     """Host functions that were left out: a device function that calls one makes an error, and this says why."""
     using_namespaces: tuple[str, ...] = ()
     """Targets of kept `using namespace` directives; one whose header was dropped may be unknown to the compiler."""
+    expansions: tuple[tuple[int, int, str], ...] = ()
+    """(start, end, device part) of invocations of macros that write device code and host code: what stands for them."""
 
 
 class _Kind(StrEnum):
@@ -129,6 +132,8 @@ class _Item:
     """Parts that never belong to device code: the variables of `struct S {...} variables;`."""
     calls: frozenset[str] = frozenset()
     """For a constant: what its initialiser calls; it is no constant if that is a host function."""
+    device_part: str = ""
+    """For a macro that writes host code too: what to put in its place, on one line."""
 
 
 @frozen(eq=False)
@@ -160,7 +165,7 @@ def device_slice(text: str, keep_functions: Sequence[str] = ()) -> DeviceSlice:
 def slice_together(texts: Sequence[str], keep_functions: Sequence[str] = ()) -> tuple[DeviceSlice, ...]:
     """Slices of a text and its own headers: what any of them names is kept in each of them."""
     device_words = _device_macros([_macros_of(text) for text in texts])
-    outlines = [_outline(text, device_words) for text in texts]
+    outlines = [_outline(text, device_words, _foreign(index, texts)) for index, text in enumerate(texts)]
     macros: dict[str, frozenset[str]] = {}
     for outline in outlines:
         for name, uses in outline.macros.items():
@@ -170,6 +175,29 @@ def slice_together(texts: Sequence[str], keep_functions: Sequence[str] = ()) -> 
         _apply(outline, kept, names, host_kept, bool(keep_functions))
         for outline in outlines
     )  # fmt: skip
+
+
+def _foreign(index: int, texts: Sequence[str]) -> tuple[Macro, ...]:
+    """Macros of the other texts that this one invokes, and those that they need."""
+    if len(texts) == 1:
+        return ()
+    own = parse(texts[index]).macros
+    others: dict[str, Macro] = {}
+    for at, text in enumerate(texts):
+        if at != index:
+            for name, macro in parse(text).macros.items():
+                others.setdefault(name, macro)
+    if all(macro.parameters is None for macro in others.values()):
+        return ()
+    wanted = {name for name in _WORD.findall(texts[index]) if name in others and name not in own}
+    if all(others[name].parameters is None for name in wanted):
+        return ()
+    todo = list(wanted)
+    while todo:
+        more = {name for name in others[todo.pop()].words if name in others} - wanted
+        wanted |= more
+        todo += more
+    return tuple(others[name] for name in sorted(wanted))
 
 
 def all_includes(text: str) -> tuple[Include, ...]:
@@ -385,16 +413,43 @@ _DIRECTIVES = frozenset({"preproc_def", "preproc_function_def", "preproc_call", 
 
 
 @functools.lru_cache(maxsize=64)
-def _outline(text: str, device_words: frozenset[str]) -> _Outline:
+def _outline(text: str, device_words: frozenset[str], foreign: tuple[Macro, ...] = ()) -> _Outline:
     code = mask(text)
+    model = parse(text)
+    skeleton, made = model.skeleton, model.invocations
+    macros = model.macros
+    if foreign:
+        macros = {**{macro.name: macro for macro in foreign}, **macros}
+        made = invocations(text, skeleton, macros)
+        skeleton = skeleton.without([(invocation.start, invocation.end) for invocation in made], text)
     # The grammar does not know these in every place where a compiler takes them; they say nothing about what is device code.
     readable = _ATTRIBUTES.sub(lambda match: re.sub(r"[^\r\n]", " ", match.group()), code)
+    # A macro that is invoked without a semicolon looks to it like the beginning of what follows.
+    readable = blank(readable, [(invocation.start, invocation.end) for invocation in made])
     offsets = _Offsets(readable)
     root = _parse(offsets.data).root_node
-    reader = _Reader(text, code, offsets, device_words, frozenset(_macros_of(text)), parse(text).skeleton)
+    reader = _Reader(text, code, offsets, device_words, frozenset(macros), skeleton)
+    for invocation in made:
+        reader.add(_invoked(invocation, device_words))
     reader.read(root)
     includes, noise = _read_directives(text, code)
     return _Outline(text, code, tuple(reader.items), includes, _macros_of(text), noise, tuple(reader.usings))
+
+
+def _invoked(made: Invocation, device_words: frozenset[str]) -> _Item:
+    """What a macro outside of functions writes, by its expansion."""
+    inner = _outline(made.expansion, device_words)
+    kept = [item for item in inner.items if item.kind in (_Kind.DEVICE, _Kind.NAMED)]
+    left_out = [item for item in inner.items if item.kind in (_Kind.FUNCTION, _Kind.VARIABLE)]
+    defines = frozenset(name for item in inner.items for name in item.defines)
+    uses = frozenset((made.name,)).union(*(item.uses for item in kept or left_out))
+    if not kept:
+        return _Item(_Kind.FUNCTION, made.start, made.end, defines, uses)
+    kind = _Kind.DEVICE if any(item.kind is _Kind.DEVICE for item in kept) else _Kind.NAMED
+    part = ""
+    if left_out:
+        part = " ".join(blank(made.expansion, [(item.start, item.end) for item in left_out]).split())
+    return _Item(kind, made.start, made.end, defines, uses, device_part=part)
 
 
 class _Reader:
@@ -845,6 +900,7 @@ def _apply(
     dropped: list[str] = []
     dropped_functions: set[str] = set()
     constexpr_at: list[int] = []
+    expansions: list[tuple[int, int, str]] = []
     for item in outline.items:
         if id(item) not in kept:
             spans += _keeping_conditionals(outline.code, item.start, item.end)
@@ -855,6 +911,8 @@ def _apply(
         spans += item.blank_always
         if id(item) in host_kept:
             continue
+        if item.device_part:
+            expansions.append((item.start, item.end, item.device_part))
         if item.constexpr_at is not None:
             constexpr_at.append(item.constexpr_at)
         for member in item.members:
@@ -888,6 +946,7 @@ def _apply(
         names=names,
         dropped_functions=frozenset(dropped_functions),
         using_namespaces=tuple(usings),
+        expansions=tuple(expansions),
     )
 
 

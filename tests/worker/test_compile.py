@@ -91,11 +91,11 @@ def test_iostream_cooperative_groups_and_cub_compile(compiler: Compiler) -> None
 def test_everything_a_file_can_hold(compiler: Compiler) -> None:
     text = (DATA / "many.cu").read_text()
     builds = build_all(compiler, text, DATA / "many.cu", templates={"generic": {"T": "float"}})
-    assert list(builds) == ["plain", "nested", "generic", "dynamic", "clamped"]
+    assert list(builds) == ["plain", "nested", "generic", "dynamic", "scaled", "clamped"]
     assert compiled(builds["plain"]).symbol == "plain"
     assert "5outer5inner6nested" in compiled(builds["nested"]).symbol
     assert compiled(builds["generic"]).smem_bytes == 64
-    assert len({compiled(build).symbol for build in builds.values()}) == 5
+    assert len({compiled(build).symbol for build in builds.values()}) == 6
     assert len({compiled(build).cubin for build in builds.values()}) == 1, "one compile for all of them"
 
 
