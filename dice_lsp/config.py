@@ -43,6 +43,10 @@ class Settings:
     compile_flags: tuple[str, ...] = _field(
         (), "More flags for the device compiler: -D, -I, -std, --use_fast_math, -maxrregcount"
     )
+    compile_commands: str = _field(
+        "auto",
+        "Where the project's flags come from: `auto` looks for `compile_commands.json`, `.clangd`, presets; `off`; or a path",
+    )
     nvcc: str | None = _field(None, "Path of nvcc; the default looks on PATH and in CUDA_HOME")
     cxx: str | None = _field(
         None, "Path of the C++ compiler of the host emulation; the default looks for g++ and clang++"

@@ -19,6 +19,7 @@ from attrs import frozen
 from dice_lsp.baseline import mismatch
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
+from dice_lsp.flag_finder import FoundFlags, shared_finder
 from dice_lsp.process import ChildDied, ChildError, Readiness
 from dice_lsp.records import (
     Baseline,
@@ -55,7 +56,6 @@ from dice_lsp.records import (
 )
 from dice_lsp.source.closing import close_blocks
 from dice_lsp.source.embedded import unit
-from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.screen import screen_fill
@@ -162,7 +162,8 @@ class Engine:
         settings = settings or self.settings
         count = candidates or settings.candidates
         model, spec = await asyncio.to_thread(_read_for_fill, region)
-        fill = _Fill(region, path, spec, count, settings, on_progress)
+        flags = await asyncio.to_thread(shared_finder().find, path, settings)
+        fill = _Fill(region, path, spec, flags, count, settings, on_progress)
         arrived: asyncio.Queue[Candidate | None] = asyncio.Queue()
 
         async def decode() -> DecodeStats | None:
@@ -201,7 +202,7 @@ class Engine:
         kernel = fill.region.kernel
         assert kernel is not None
         document = unit(fill.region.document, kernel.start)
-        job = self._job(document, fill.path, kernel, fill.spec, fill.settings, verify=fill.settings.verify)
+        job = self._job(document, fill.path, kernel, fill.spec, fill.flags, fill.settings, verify=fill.settings.verify)
         judged = await self._worker.judge(job)
         right = isinstance(judged.verdict, Verified) or (
             isinstance(judged.verdict, Unverified) and fill.spec.reference is None and bool(judged.verdict.checks)
@@ -249,6 +250,7 @@ class Engine:
             fill.path,
             kernel,
             fill.spec,
+            fill.flags,
             fill.settings,
             verify=verify,
             benchmark=benchmark,
@@ -279,10 +281,11 @@ class Engine:
         """
         settings = settings or self.settings
         chosen, specs = await asyncio.to_thread(_read_for_check, document, kernels)
+        flags = await asyncio.to_thread(shared_finder().find, path, settings)
         budget = _Budget(budget_s)
 
         def job(kernel: Kernel, spec: LaunchSpec, *, verify: bool = False, benchmark: bool = False) -> JudgeJob:
-            return self._job(document, path, kernel, spec, settings, verify=verify, benchmark=benchmark)
+            return self._job(document, path, kernel, spec, flags, settings, verify=verify, benchmark=benchmark)
 
         early: dict[str, Judged] = {}
         for kernel, spec in zip(chosen, specs, strict=True):
@@ -293,7 +296,8 @@ class Engine:
                 break
             early[kernel.id] = judged
             if on_report is not None:
-                on_report(_kernel_report(kernel, spec, _not_judged_yet(judged), baselines.get(kernel.id)), False)
+                early_report = _kernel_report(kernel, spec, _not_judged_yet(judged), baselines.get(kernel.id), flags)
+                on_report(early_report, False)
         reports = []
         for kernel, spec in zip(chosen, specs, strict=True):
             known, baseline = early.get(kernel.id), baselines.get(kernel.id)
@@ -308,7 +312,7 @@ class Engine:
                 judged = _out_of_budget(unit(document, kernel.start).text, kernel, known, budget.seconds or 0.0)
             elif problem is not None and isinstance(judged.comparison, NotCompared):
                 judged = attrs.evolve(judged, comparison=problem)
-            reports.append(_kernel_report(kernel, spec, judged, baseline))
+            reports.append(_kernel_report(kernel, spec, judged, baseline, flags))
             if on_report is not None:
                 on_report(reports[-1], True)
         return tuple(reports)
@@ -327,7 +331,9 @@ class Engine:
         chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
         if not chosen:
             return f"there is no kernel {kernel_id} in this file"
-        job = self._job(document, path, chosen[0], specs[0], settings or self.settings, verify=False)
+        settings = settings or self.settings
+        flags = await asyncio.to_thread(shared_finder().find, path, settings)
+        job = self._job(document, path, chosen[0], specs[0], flags, settings, verify=False)
         build = (await self._worker.judge(attrs.evolve(job, keep_code=True))).build
         if isinstance(build, Compiled):
             return build if build.cubin else "its machine code was not kept; check it again and accept it then"
@@ -343,7 +349,9 @@ class Engine:
         chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
         if not chosen:
             return Sanitized((), (), f"there is no kernel {kernel_id} in this file")
-        job = self._job(document, path, chosen[0], specs[0], settings or self.settings, verify=False)
+        settings = settings or self.settings
+        flags = await asyncio.to_thread(shared_finder().find, path, settings)
+        job = self._job(document, path, chosen[0], specs[0], flags, settings, verify=False)
         return await self._worker.sanitize(job)
 
     async def why_not_sanitized(self) -> str | None:
@@ -360,12 +368,13 @@ class Engine:
         path: str,
         kernel: Kernel,
         spec: LaunchSpec,
+        found: FoundFlags,
         settings: Settings,
         *,
         verify: bool,
         benchmark: bool = False,
     ) -> JudgeJob:
-        flags = device_flags(path, settings)
+        flags = found.flags
         return JudgeJob(
             text=unit(document, kernel.start).text,
             path=path,
@@ -374,6 +383,8 @@ class Engine:
             arch=settings.arch,
             flags=flags.flags,
             include_dirs=flags.include_dirs,
+            pre_includes=flags.pre_includes,
+            architectures=flags.architectures,
             seed=settings.seed,
             verify=verify,
             benchmark=benchmark,
@@ -491,11 +502,13 @@ class _Fill:
         region: Region,
         path: str,
         spec: LaunchSpec,
+        flags: FoundFlags,
         total: int,
         settings: Settings,
         on_progress: OnFillProgress | None,
     ) -> None:
         self.region, self.path, self.spec, self.total, self.settings = region, path, spec, total, settings
+        self.flags = flags
         self.reports: list[CandidateReport] = []
         self.decode: DecodeStats | None = None
         self.reason: str | None = None
@@ -599,7 +612,9 @@ def _out_of_budget(text: str, kernel: Kernel, known: Judged | None, budget_s: fl
     return attrs.evolve(known, verdict=Unverified(reason), timing=NotTimed(reason), comparison=NotCompared(reason))
 
 
-def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged, baseline: Baseline | None) -> KernelReport:
+def _kernel_report(
+    kernel: Kernel, spec: LaunchSpec, judged: Judged, baseline: Baseline | None, flags: FoundFlags
+) -> KernelReport:
     return KernelReport(
         kernel.id,
         kernel.line,
@@ -610,6 +625,8 @@ def _kernel_report(kernel: Kernel, spec: LaunchSpec, judged: Judged, baseline: B
         judged.comparison,
         judged.evidence,
         baseline,
+        flags_origin=flags.flags.origin,
+        notes=(*flags.notes, *flags.flags.complaints, *judged.notes),
     )
 
 

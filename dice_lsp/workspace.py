@@ -42,6 +42,20 @@ def folder_of(path: str, folders: Iterable[str]) -> str | None:
     return max(inside, key=lambda folder: len(PurePath(folder).parts), default=None)
 
 
+def workspace_root(folder: Path) -> Path:
+    """The project that a folder belongs to: the nearest one above it under version control, else the folder's parent.
+
+    Files above it are not read on behalf of an include. The parent counts because `src/` and `include/` stand side by side
+    in projects that are no repository; the file system's root never does.
+    """
+    for candidate in (folder, *folder.parents):
+        if candidate == Path(candidate.anchor):
+            break
+        if any((candidate / mark).exists() for mark in (".git", ".hg", ".svn", "compile_commands.json")):
+            return candidate
+    return folder.parent if folder.parent != Path(folder.anchor) else folder
+
+
 def workspace_file(path: str, folder: str | None) -> WorkspaceFile:
     """The place of a file's history, given the workspace folder that holds it, if any does."""
     path = os.path.normpath(path)

@@ -15,13 +15,13 @@ from typing import ParamSpec, TypeVar
 from attrs import frozen
 
 from dice_lsp.config import Settings
+from dice_lsp.flag_finder import FoundFlags, shared_finder
+from dice_lsp.include_graph import Headers, HeaderSet
 from dice_lsp.records import Document, Kernel, Problem
 from dice_lsp.server import from_lsp
-from dice_lsp.server.headers import Headers, HeaderSet
 from dice_lsp.server.keys import KernelKeys, settings_context
 from dice_lsp.source.directives import Directive, parse_directives, stray_directives
 from dice_lsp.source.embedded import document_of, is_python
-from dice_lsp.source.flags import device_flags
 from dice_lsp.source.kernels import SourceModel, parse
 from dice_lsp.source.positions import LineIndex
 
@@ -45,6 +45,8 @@ class Snapshot:
     directives: Mapping[str, Directive]
     """Kernel id -> what its `//dice:` comments say; only those kernels that have any."""
     headers: HeaderSet
+    flags: FoundFlags
+    """What a compiler is told of this file, by its project and the settings."""
 
     def kernel(self, name: str) -> Kernel | None:
         """By its id, or by its name where that is enough."""
@@ -217,12 +219,15 @@ class Documents:
         document = version.read()
         text = document.text
         model = parse(text)
-        headers = self._headers.of(text, path, device_flags(path, settings).include_dirs)
-        keys = self._keys.of(model, f"{settings_context(settings)} {headers.digest}")
+        flags = shared_finder().find(path, settings)
+        headers = self._headers.of(text, path, flags.flags.project_dirs)
+        keys = self._keys.of(model, f"{settings_context(settings)} {headers.digest} {flags.digest}")
         directives = {kernel.id: parse_directives(text, kernel) for kernel in model.kernels}
         directives = {name: directive for name, directive in directives.items() if directive.comments}
         read = {comment for directive in directives.values() for comment in directive.comments}
         problems = [problem for found in directives.values() for problem in (*found.problems, *found.remarks)]
         # Two kernels of one name share the directives at their forward declarations.
         problems = list(dict.fromkeys([*problems, *stray_directives(model, read)]))
-        return Snapshot(document, path, LineIndex(document.shown), model, keys, tuple(problems), directives, headers)
+        return Snapshot(
+            document, path, LineIndex(document.shown), model, keys, tuple(problems), directives, headers, flags
+        )

@@ -25,7 +25,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 def settings_context(settings: Settings) -> str:
     """The settings that change what a check would find."""
-    deciding = ("backend", "device", "arch", "compile_flags", "nvcc", "cxx", "seed", "verify", "benchmark")
+    deciding = ("backend", "device", "arch", "compile_flags", "compile_commands", "nvcc", "cxx", "seed", "verify", "benchmark")
     return repr([getattr(settings, name) for name in deciding])
 
 

@@ -153,7 +153,7 @@ def register(server: DiceServer) -> None:
         server.results.forget(uri)
         diagnostics.forget(server, uri)
         server.ledger.close_document(uri)
-        header_watch.follow(uri, None)
+        header_watch.forget(uri)
 
     @server.feature(types.SHUTDOWN)
     async def shutdown(params: None) -> None:

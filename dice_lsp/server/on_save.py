@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import attrs
 from lsprotocol import types
 
+from dice_lsp.flag_finder import shared_finder
 from dice_lsp.jobs import Job
 from dice_lsp.pipeline import is_left_out
 from dice_lsp.process import ChildDied, ChildError
@@ -27,6 +28,8 @@ def register(server: DiceServer) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE, types.SaveOptions(include_text=False))
     async def did_save(params: types.DidSaveTextDocumentParams) -> None:
         uri = params.text_document.uri
+        # What decides the flags may have been saved too, and not every file system tells of that.
+        shared_finder().forget()
         await server.read_folder_settings(uri)
         _read_includers(server, uri)
         if server.settings_of(uri).check_on_save:
@@ -108,6 +111,7 @@ async def _check(server: DiceServer, uri: str, pending: dict[str, Pending]) -> t
             pending.pop(report.name, None)
             report = sanitizing.known(server, snapshot, report)
             server.results.put_report(uri, report, snapshot.keys.get(report.name))
+            server.complain(report.notes)
             diagnostics.remember(server, snapshot, report)
             diagnostics.publish(server, uri)
             server.spawn(baselines.record(server, snapshot, report), f"record {report.name}")

@@ -1,7 +1,8 @@
-"""Headers that change outside the editor: the kernels that include them become stale and are checked again.
+"""Headers and build files that change outside the editor: the kernels that they concern are stale and checked again.
 
-Folders are watched, not files, because editors and version control replace files. What counts is a header's content:
-a file that was only touched changes nothing.
+Build files are the compilation databases, `.clangd`, presets and the like that decide a file's flags. Folders are watched,
+not files, because editors and version control replace files. What counts is what a compiler would be given: a file that
+was only touched changes nothing.
 """
 
 import asyncio
@@ -9,15 +10,18 @@ import logging
 import os
 from collections.abc import Mapping
 
+from attrs import frozen
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.observers.polling import PollingObserver
 
+from dice_lsp.flag_finder import FoundFlags, shared_finder
+from dice_lsp.include_graph import HeaderSet
 from dice_lsp.server.documents import Snapshot
-from dice_lsp.server.headers import HeaderSet
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.session import DiceServer
+from dice_lsp.source.compile_commands import BUILD_FOLDER
 
 POLL_S = 3.0
 log = logging.getLogger(__name__)
@@ -25,29 +29,53 @@ SETTLE_S = 0.2
 """A header that is being written changes several times; it is read once it has been quiet for this long."""
 
 
+@frozen
+class _Followed:
+    """What decides about one document outside of its text."""
+
+    headers: HeaderSet
+    flags: FoundFlags
+
+    @property
+    def files(self) -> frozenset[str]:
+        return self.headers.paths | self.headers.missing | self.flags.read | self.flags.missing
+
+    @property
+    def folders(self) -> frozenset[str]:
+        return self.headers.folders | self.flags.folders
+
+
 class HeaderWatch(FileSystemEventHandler):
-    """Watches the folders of the headers that open documents include."""
+    """Watches the folders of the headers that open documents include, and of the files that decide their flags."""
 
     def __init__(self, server: DiceServer) -> None:
         self._server = server
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observer: BaseObserver | None = None
         self._watches: dict[str, ObservedWatch] = {}
-        self._followed: dict[str, HeaderSet] = {}
+        self._followed: dict[str, _Followed] = {}
         self._folders: frozenset[str] = frozenset()
         self._interesting: frozenset[str] = frozenset()
+        self._levels: frozenset[str] = frozenset()
+        """Folders in which a build folder may come."""
         self._changed: set[str] = set()
         self._waiting: asyncio.TimerHandle | None = None
 
-    def follow(self, uri: str, headers: HeaderSet | None) -> None:
-        """Watch the headers of one document; None ends that. Called on the loop."""
-        if self._followed.get(uri) == headers:
-            return
-        if headers is None:
-            del self._followed[uri]
-        else:
-            self._followed[uri] = headers
-        self._interesting = frozenset().union(*(each.paths | each.missing for each in self._followed.values()))
+    def follow(self, snapshot: Snapshot) -> None:
+        """Watch what decides about one document. Called on the loop."""
+        uri, followed = snapshot.document.uri, _Followed(snapshot.headers, snapshot.flags)
+        if self._followed.get(uri) != followed:
+            self._followed[uri] = followed
+            self._follow()
+
+    def forget(self, uri: str) -> None:
+        """The document was closed. Called on the loop."""
+        if self._followed.pop(uri, None) is not None:
+            self._follow()
+
+    def _follow(self) -> None:
+        self._interesting = frozenset().union(*(each.files for each in self._followed.values()))
+        self._levels = frozenset().union(*(each.flags.levels for each in self._followed.values()))
         self._loop = asyncio.get_running_loop()
         folders = frozenset().union(*(each.folders for each in self._followed.values()))
         if folders != self._folders:
@@ -62,12 +90,19 @@ class HeaderWatch(FileSystemEventHandler):
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Called on the observer's thread."""
-        if event.is_directory or event.event_type in ("opened", "closed_no_write"):
+        if event.event_type in ("opened", "closed_no_write"):
             return
         paths = {os.path.normpath(os.fsdecode(path)) for path in (event.src_path, event.dest_path) if path}
-        paths &= self._interesting
+        if event.is_directory:
+            paths = set() if event.event_type == "modified" else set(filter(self._is_build_folder, paths))
+        else:
+            paths &= self._interesting
         if paths and self._loop is not None:
             self._loop.call_soon_threadsafe(self._note, paths)
+
+    def _is_build_folder(self, path: str) -> bool:
+        folder, name = os.path.split(path)
+        return folder in self._levels and BUILD_FOLDER.fullmatch(name) is not None
 
     def _rewatch(self, folders: frozenset[str]) -> None:
         """Bring the observer in line with what is followed. On the reading thread: it looks at the disk."""
@@ -99,9 +134,9 @@ class HeaderWatch(FileSystemEventHandler):
 
     def _settled(self) -> None:
         changed, self._changed, self._waiting = self._changed, set(), None
-        for uri in self._server.documents.uris():
-            snapshot = self._server.documents.last(uri)
-            if snapshot is not None and changed & (snapshot.headers.paths | snapshot.headers.missing):
+        shared_finder().forget()
+        for uri, followed in self._followed.items():
+            if changed & followed.files or any(os.path.dirname(path) in followed.flags.levels for path in changed):
                 self._server.documents.read_again(uri)
 
 
@@ -116,11 +151,14 @@ def register(server: DiceServer) -> HeaderWatch:
 
     def follow(old: Snapshot | None, new: Snapshot) -> None:
         uri = new.document.uri
-        watch.follow(uri, new.headers)
-        if old is not None and old.headers.digest != new.headers.digest and server.settings_of(uri).check_on_save:
+        watch.follow(new)
+        server.complain((*new.flags.notes, *new.flags.flags.complaints))
+        if old is None or not server.settings_of(uri).check_on_save:
+            return
+        if (old.headers.digest, old.flags.digest) != (new.headers.digest, new.flags.digest):
             if _changed_keys(old.keys, new.keys):
                 server.refresh()
-                server.spawn(start_check(server, uri), "check after a header changed")
+                server.spawn(start_check(server, uri), "check after a header or the flags changed")
 
     server.on_snapshot.append(follow)
     return watch

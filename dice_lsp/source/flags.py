@@ -1,12 +1,47 @@
-"""Device compiler flags of a file: from the settings, by an allow-list, since a flag can run a program or write a file."""
+"""Device compiler flags of a file: the project's and the settings', by an allow-list: a flag can run a program."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from dice_lsp.config import Settings
+from dice_lsp.source.nvcc_flags import PASSED_ON, Flag, Kind, architectures, read_flags
+
+OLDEST_STANDARD = 17
+"""CUDA's own headers need C++17 from version 13 on, so older standards of a project are raised to it."""
+
+
+@frozen
+class FlagRow:
+    """One flag and what became of it, for a person."""
+
+    written: str
+    source: str
+    """`dice.compile_flags`, or the file that it comes from."""
+    fate: str
+
+
+@frozen
+class BuildFlags:
+    """The flags that a project gives one file, as `flag_finder` finds them."""
+
+    flags: tuple[Flag, ...]
+    """Folders and headers among them with absolute paths, those that are not allowed marked."""
+    source: str
+    """The file that says so, for a person: relative to the workspace where it lies there."""
+    origin: str
+    """One clause on whose flags these are: `build/compile_commands.json, entry of main.cu, which includes this file`."""
+    is_cuda: bool = True
+    """Otherwise it is a C++ file's command, of which only macros, folders and the standard are used."""
+    architectures: tuple[str, ...] = ()
+    """Where the flags themselves name none."""
+    libraries: frozenset[str] = frozenset()
+    """Folders among `flags` that do not belong to the project: what they hold does not change while it is worked on."""
+    includer: str = ""
+    """The file that includes this one and whose flags these are; empty for an own entry."""
 
 
 @frozen
@@ -16,99 +51,167 @@ class DeviceFlags:
     flags: tuple[str, ...]
     include_dirs: tuple[str, ...]
     complaints: tuple[str, ...]
+    pre_includes: tuple[str, ...] = ()
+    """Absolute paths of headers that are included before the text."""
+    architectures: tuple[str, ...] = ()
+    """Those that the project builds for; none where it does not say, or a setting decides."""
+    project_dirs: tuple[str, ...] = ()
+    """The include folders in which files may change while the project is worked on."""
+    origin: str = ""
+    """Where the project's flags come from; empty without any."""
+    includer: str = ""
+    rows: tuple[FlagRow, ...] = ()
 
 
-# Flags with a value: as written -> the spelling that NVRTC and nvcc both take.
-_VALUED = {
-    "-D": "-D", "--define-macro": "-D", "-U": "-U", "--undefine-macro": "-U", "-I": "-I", "--include-path": "-I",
-    "-isystem": "-I", "-std": "-std", "--std": "-std", "-maxrregcount": "-maxrregcount", "--maxrregcount": "-maxrregcount",
-    "-arch": "-arch", "--gpu-architecture": "-arch", "-ftz": "-ftz", "--ftz": "-ftz", "-prec-div": "-prec-div",
-    "--prec-div": "-prec-div", "-prec-sqrt": "-prec-sqrt", "--prec-sqrt": "-prec-sqrt", "-fmad": "-fmad", "--fmad": "-fmad",
-    "-diag-suppress": "-diag-suppress", "--diag-suppress": "-diag-suppress",
-}  # fmt: skip
-_PLAIN = {
-    "--use_fast_math": "--use_fast_math", "-use_fast_math": "--use_fast_math", "-lineinfo": "-lineinfo",
-    "--generate-line-info": "-lineinfo", "-G": "-G", "--device-debug": "-G", "--extra-device-vectorization":
-    "--extra-device-vectorization", "-extra-device-vectorization": "--extra-device-vectorization", "-w": "-w",
-    "--disable-warnings": "-w", "--extended-lambda": "--extended-lambda", "-extended-lambda": "--extended-lambda",
-    "--expt-extended-lambda": "--extended-lambda", "-expt-extended-lambda": "--extended-lambda",
-    "--expt-relaxed-constexpr": "--expt-relaxed-constexpr", "-expt-relaxed-constexpr": "--expt-relaxed-constexpr",
-    "-rdc=true": "-rdc=true", "--relocatable-device-code=true": "-rdc=true", "-dc": "-rdc=true",
-}  # fmt: skip
-_SWITCHES = {"-ftz", "-prec-div", "-prec-sqrt", "-fmad"}
-_ATTACHED = ("-D", "-U", "-I")
-_MACRO = re.compile(r"[A-Za-z_]\w*(?:\([\w, .]*\))?(?:=[^\x00\r\n]*)?$")
-_VALUES = {
-    "-std": re.compile(r"(?:c|gnu)\+\+(?:03|11|14|17|20|23)$"),
-    "-maxrregcount": re.compile(r"\d{1,3}$"),
-    "-arch": re.compile(r"(?:sm|compute)_\d{2,3}[af]?$|native$"),
-    "-D": _MACRO,
-    "-U": re.compile(r"[A-Za-z_]\w*$"),
-    "-I": re.compile(r"[^\x00\r\n]+$"),
-    "-diag-suppress": re.compile(r"[\d,]+$"),
-}
+_ALLOWED = (
+    "allowed are -D -U -I -std -arch -maxrregcount -lineinfo --use_fast_math -ftz -fmad -prec-div -prec-sqrt -Xptxas"
+)
+_SEVERAL = frozenset({"-diag-suppress", "-diag-warn", "-diag-error", "-Xptxas"})
+_ARCH = re.compile(r"(?:sm|compute)_\d{2,3}[af]?$|native$")
+# A macro of one of these names would make the device compiler, or what stands in for it, read the text otherwise.
+_TAKEN_NAMES = re.compile(
+    r"dice_\w*|__CUDA_ARCH\w*|__CUDACC\w*|__NVCC__|__CUDA_API_VER\w*|__cplusplus|__has_\w+|defined|CUDART_VERSION|CUDA_VERSION"
+    r"|__(?:global|device|host|shared|constant|managed|grid_constant|launch_bounds|restrict|forceinline|noinline)__"
+    r"|threadIdx|blockIdx|blockDim|gridDim|warpSize|asm|__asm|__asm__|_Pragma"
+)
+# What stands in a macro is seen by the compiler only, after the text was looked through.
+_NOT_IN_A_MACRO = re.compile(
+    r"\b(?:__has_\w+|_Pragma|__pragma|asm|__asm|__asm__|__volatile__|__attribute__|__declspec)\b|[#%?@]{2}|#"
+)
 
 
-def device_flags(path: str, settings: Settings, compile_command: Iterable[str] = ()) -> DeviceFlags:
-    """The device flags of the file at `path`.
+def device_flags(path: str, settings: Settings, build: BuildFlags | None = None) -> DeviceFlags:
+    """The device flags of the file at `path`: those of the project's build, then those of the settings, which win.
 
-    `compile_command` is the place for the arguments of the file's entry in a `compile_commands.json`; of those, flags
-    that do not concern device code are dropped without a word. The settings come last, so they win. A relative include
-    folder is relative to the file's folder.
+    Of the project's, what does not concern device code is dropped without a word. A relative include folder of the
+    settings is relative to the file's folder.
     """
-    base = PurePath(path).parent
-    flags: list[str] = []
-    folders: list[str] = []
-    complaints: list[str] = []
-    for source, silent in ((list(compile_command), True), (list(settings.compile_flags), False)):
-        index = 0
-        while index < len(source):
-            name, value, used = _read(source, index)
-            index += used
-            if name is None:
-                if not silent:
-                    complaints.append(f"flag {source[index - used]!r} is not passed on: {_allowed()}")
-            elif value is None:
-                flags.append(name)
-            elif not _good(name, value):
-                complaints.append(f"flag {name} has a bad value {value!r}; it is left out")
-            elif name == "-I":
-                folder = str(base / value)
-                if folder not in folders:
-                    folders.append(folder)
+    taken = _Taken()
+    if build is not None:
+        for flag in build.flags:
+            taken.from_project(flag, build)
+    complaints = _from_settings(taken, path, settings)
+    return DeviceFlags(
+        tuple(taken.flags),
+        tuple(taken.folders),
+        tuple(complaints),
+        tuple(taken.headers),
+        _architectures(taken, settings, build),
+        tuple(folder for folder in taken.folders if build is None or folder not in build.libraries),
+        "" if build is None else build.origin,
+        "" if build is None else build.includer,
+        tuple(taken.rows),
+    )
+
+
+class _Taken:
+    """What has been taken so far: a later flag replaces an earlier one of the same meaning."""
+
+    def __init__(self) -> None:
+        self.flags: dict[str, None] = {}
+        self.folders: dict[str, None] = {}
+        self.headers: dict[str, None] = {}
+        self.rows: list[FlagRow] = []
+
+    def put(self, flag: Flag) -> None:
+        if flag.kind is Kind.MACRO:
+            name = _macro_name(flag.value)
+            for other in [each for each in self.flags if each[:2] in ("-D", "-U") and _macro_name(each[2:]) == name]:
+                del self.flags[other]
+        elif flag.name not in _SEVERAL:
+            for other in [each for each in self.flags if each == flag.name or each.startswith(f"{flag.name}=")]:
+                del self.flags[other]
+        self.flags[flag.text] = None
+
+    def from_project(self, flag: Flag, build: BuildFlags) -> None:
+        fate = flag.kind.value
+        if flag.kind is Kind.FOLDER:
+            self.folders[flag.value] = None
+        elif flag.kind is Kind.HEADER:
+            self.headers[flag.value] = None
+        elif flag.kind is Kind.MACRO:
+            problem = _macro_problem(flag)
+            if problem:
+                fate = problem
             else:
-                joined = f"{name}{value}" if name in ("-D", "-U") else f"{name}={value}"
-                if name not in ("-D", "-U", "-diag-suppress"):
-                    flags = [flag for flag in flags if not flag.startswith(f"{name}=")]
-                flags.append(joined)
-    return DeviceFlags(tuple(dict.fromkeys(flags)), tuple(folders), tuple(complaints))
+                self.put(flag)
+        elif flag.kind is Kind.DEVICE:
+            put, fate = _translated(flag, build.is_cuda)
+            if put is not None:
+                self.put(put)
+        self.rows.append(FlagRow(flag.written, build.source, fate))
 
 
-def _read(source: Sequence[str], index: int) -> tuple[str | None, str | None, int]:
-    """The flag at `index` in its one spelling, its value, and how many items it takes."""
-    flag = source[index].strip()
-    following = source[index + 1].strip() if index + 1 < len(source) else None
-    if flag in _PLAIN:
-        return _PLAIN[flag], None, 1
-    name, equals, value = flag.partition("=")
-    if equals and name in _VALUED:
-        return _VALUED[name], value, 1
-    for short in _ATTACHED:
-        if flag.startswith(short) and len(flag) > len(short) and not flag.startswith("--"):
-            return short, flag[len(short) :].strip(), 1
-    if flag in _VALUED and following is not None:
-        return _VALUED[flag], following, 2
-    if " " in flag and flag.split()[0] in _VALUED:
-        name, value = flag.split(maxsplit=1)
-        return _VALUED[name], value, 1
-    return None, None, 1
+def _from_settings(taken: _Taken, path: str, settings: Settings) -> list[str]:
+    base = PurePath(path).parent
+    complaints: list[str] = []
+    given = settings.compile_flags
+    complaints += [f"flag {word!r} is not passed on: {_ALLOWED}" for word in given if not word.strip()]
+    for flag in read_flags(given, "host"):
+        row = FlagRow(flag.written, "dice.compile_flags", flag.kind.value)
+        if flag.kind is Kind.FOLDER:
+            taken.folders[str(base / flag.value)] = None
+        elif flag.kind in (Kind.MACRO, Kind.DEVICE):
+            taken.put(flag)
+        elif flag.name == "-arch" and _ARCH.match(flag.value):
+            taken.put(evolve(flag, kind=Kind.DEVICE))
+        elif flag.kind is Kind.BAD or flag.name == "-arch":
+            complaints.append(f"flag {flag.name} has a bad value {flag.value!r}; it is left out")
+            row = evolve(row, fate=Kind.BAD.value)
+        else:
+            complaints.append(f"flag {flag.written!r} is not passed on: {_ALLOWED}")
+            row = evolve(row, fate=flag.kind.value if flag.kind not in PASSED_ON else Kind.UNKNOWN.value)
+        taken.rows.append(row)
+    return complaints
 
 
-def _good(name: str, value: str) -> bool:
-    if name in _SWITCHES:
-        return value in ("true", "false")
-    return _VALUES[name].match(value) is not None
+def _architectures(taken: _Taken, settings: Settings, build: BuildFlags | None) -> tuple[str, ...]:
+    decided = settings.arch != "auto" or any(flag.startswith("-arch=") for flag in taken.flags)
+    if build is None or decided or not build.is_cuda:
+        return ()
+    return architectures(build.flags) or build.architectures
 
 
-def _allowed() -> str:
-    return "allowed are -D -U -I -std -arch -maxrregcount -lineinfo --use_fast_math -ftz -fmad -prec-div -prec-sqrt"
+def _translated(flag: Flag, is_cuda: bool) -> tuple[Flag | None, str]:
+    """A flag of the project as it is passed on, if it is, and what became of it."""
+    if not is_cuda and flag.name != "-std":
+        return None, "of a C++ file: only macros, folders and the standard are used"
+    if flag.name == "-G":
+        return (
+            None,
+            "left out: figures and times are of optimized code; set it in dice.compile_flags if they should not be",
+        )
+    if flag.name == "-std":
+        number = int(flag.value[-2:])
+        # 98 and 03 are older than 11, whatever the digits say.
+        if number < OLDEST_STANDARD or number > 90 or flag.value.endswith("03"):
+            raised = f"c++{OLDEST_STANDARD}"
+            return evolve(flag, value=raised), f"raised to {raised}, which the headers of CUDA need"
+    return flag, flag.kind.value
+
+
+def _macro_name(text: str) -> str:
+    return re.split(r"[=(]", text, maxsplit=1)[0].strip()
+
+
+def _macro_problem(flag: Flag) -> str:
+    """Why a macro of a project is left out; empty where it is not."""
+    if _TAKEN_NAMES.fullmatch(_macro_name(flag.value)):
+        return "left out: the compiler defines it itself"
+    if flag.name == "-D" and _NOT_IN_A_MACRO.search(_after_name(flag.value)):
+        return "left out: a macro of a project must not hold directives, pragmas or assembly"
+    return ""
+
+
+def _after_name(text: str) -> str:
+    return text.partition("=")[2]
+
+
+def absolute(value: str, directory: str) -> str:
+    """A path of a command line, which is relative to the folder where the command is run."""
+    return os.path.normpath(os.path.join(directory, value))
+
+
+def folders_of(flags: Iterable[Flag]) -> Sequence[str]:
+    """The include folders among flags."""
+    return [flag.value for flag in flags if flag.kind is Kind.FOLDER]

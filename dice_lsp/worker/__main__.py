@@ -55,6 +55,7 @@ from dice_lsp.records import (
     from_wire,
     to_wire,
 )
+from dice_lsp.source import architectures
 from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.slice import device_slice, kernel_slice_key
@@ -166,7 +167,10 @@ class Worker:
         self._configure(params)
         here = self._told(params)
         job.emit("here", asdict(here))
-        return to_wire(self._judge(from_wire(params["job"], JudgeJob), here, job))
+        wanted = from_wire(params["job"], JudgeJob)
+        choice = self._architecture(wanted, here.arch)
+        judged = self._judge(wanted, evolve(here, arch=choice.arch), job)
+        return to_wire(evolve(judged, notes=(*judged.notes, choice.note)) if choice.note else judged)
 
     def sanitize(self, params: Any, job: process.Job) -> Any:
         """The kernel under compute-sanitizer, see `worker.sanitizer`; None when others keep the GPU for long."""
@@ -185,7 +189,7 @@ class Worker:
             return Sanitized((), (), why_not)
         assert isinstance(backend, GpuBackend) and isinstance(tool, Tool)
         with_lines = evolve(wanted, flags=(*wanted.flags, "-lineinfo"))
-        order = compile_job(with_lines, wanted.text, wanted.kernel, backend.arch)
+        order = compile_job(with_lines, wanted.text, wanted.kernel, self._architecture(wanted, backend.arch).arch)
         build = self._build(order, job)
         if not isinstance(build, Compiled):
             return Sanitized((), (), "it does not compile with line information")
@@ -205,6 +209,12 @@ class Worker:
                 lambda file, line: self.compiler.document_line(order, program, build, file, line),
                 cancelled=job.cancelled, on_tool=next_tool,
             )  # fmt: skip
+
+    def _architecture(self, wanted: JudgeJob, device: str) -> architectures.Choice:
+        """What to compile for: what the job says, else what fits the project's build, the GPU and the compiler."""
+        if wanted.arch != "auto" or not wanted.architectures:
+            return architectures.Choice(device)
+        return architectures.choose(wanted.architectures, device, self.compiler.archs, self.compiler.toolkit)
 
     def _no_sanitizer(self) -> str | None:
         """Why compute-sanitizer cannot be run, in one sentence."""

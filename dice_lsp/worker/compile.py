@@ -43,12 +43,14 @@ from dice_lsp.records import (
     NotCompiled,
 )
 from dice_lsp.source import slice as slices
+from dice_lsp.source.nvcc_flags import PTXAS
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
 from dice_lsp.source.tokens import split_top_level
 from dice_lsp.worker.confine import Confinement, compiler_policy
 from dice_lsp.worker.occupancy import limits_of, occupancy
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
 from dice_lsp.worker.scratch import Scratch, remove_abandoned
+from dice_lsp.workspace import workspace_root
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +181,16 @@ class Compiler:
             return None
         match = re.search(rb"release (\d+\.\d+)", done.stdout)
         return match[1].decode() if match and done.returncode == 0 else None
+
+    @functools.cached_property
+    def archs(self) -> frozenset[int]:
+        """Compute capabilities that are compiled for here, NVRTC's and nvcc's; empty where neither says."""
+        found = set(self._archs)
+        if self.nvcc_path is not None:
+            with contextlib.suppress(OSError):
+                listed = process.run([self.nvcc_path, "--list-gpu-arch"], deadline_s=20).stdout
+                found |= {int(number) for number in re.findall(rb"compute_(\d+)", listed)}
+        return frozenset(found)
 
     @property
     def toolkit(self) -> str:
@@ -638,10 +650,11 @@ def _with_headers(root: Path) -> tuple[Path, ...]:
 
 _NVRTC_FLAGS = (
     r"-[DU][A-Za-z_]\w*[^\0\r\n]*", r"-std=c\+\+\d\d", r"--use_fast_math", r"-maxrregcount=\d+", r"-lineinfo", r"-G", r"-w",
-    r"-(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)", r"--extra-device-vectorization", r"-diag-suppress=[\d,]+",
+    r"-(?:ftz|prec-div|prec-sqrt|fmad)=(?:true|false)", r"--extra-device-vectorization", r"-diag-(?:suppress|warn|error)=[\d,]+",
+    r"-dopt=on", r"-restrict", r"-jtd=\d{1,3}", r"-device-stack-protector=(?:true|false)", rf"-Xptxas=(?:{PTXAS.pattern})",
 )  # fmt: skip
 # They concern the host's half, the linking, or what is decided elsewhere.
-_NOT_FOR_NVRTC = (r"-arch=\w+", r"-I[^\0\r\n]*", r"--expt-relaxed-constexpr", r"--extended-lambda", r"-rdc=true")
+_NOT_FOR_NVRTC = (r"-arch=\w+", r"-I[^\0\r\n]*", r"--expt-relaxed-constexpr", r"--extended-lambda", r"-rdc=(?:true|false)")
 
 
 def nvrtc_flags(flags: Iterable[str]) -> tuple[list[str], str | None]:
@@ -824,9 +837,6 @@ class _Assembler:
     def _rewrite(self, index: int, part: DeviceSlice) -> str:
         """The slice with each include of a user's header naming its path, those left out blanked, `constexpr` marked."""
         edits: list[tuple[int, int, str]] = [(at, at + len(CONSTEXPR), CONSTEXPR) for at in part.constexpr_at]
-        for start, end, device in part.expansions:
-            if part.text[start:end].strip():
-                edits.append((start, end, device + "".join(re.findall(r"\r\n|\r|\n", part.text[start:end]))))
         for include in part.includes:
             ends = "".join(re.findall(r"\r\n|\r|\n", part.text[include.start : include.end]))
             if include.name == "cub/cub.cuh":
@@ -901,20 +911,6 @@ def usual_include_dirs(folder: Path, root: Path) -> tuple[Path, ...]:
             break
         found += [parent, *(parent / name for name in ("include", "inc", "common", "Common", "src"))]
     return tuple(path for path in found if path.is_dir())
-
-
-def workspace_root(folder: Path) -> Path:
-    """The project that a folder belongs to: the nearest one above it under version control, else the folder's parent.
-
-    Files above it are not read on behalf of an include. The parent counts because `src/` and `include/` stand side by side
-    in projects that are no repository; the file system's root never does.
-    """
-    for candidate in (folder, *folder.parents):
-        if candidate == Path(candidate.anchor):
-            break
-        if any((candidate / mark).exists() for mark in (".git", ".hg", ".svn", "compile_commands.json")):
-            return candidate
-    return folder.parent if folder.parent != Path(folder.anchor) else folder
 
 
 # Names

@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import asdict, frozen
 
 from dice_lsp import process
-from dice_lsp.server.headers import Headers
+from dice_lsp.include_graph import Headers
 from dice_lsp.worker.compile import usual_include_dirs, workspace_root
 
 ARCH = "sm_90"

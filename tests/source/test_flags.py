@@ -3,17 +3,21 @@
 import pytest
 
 from dice_lsp.config import Settings
-from dice_lsp.source.flags import device_flags
+from dice_lsp.source.flags import BuildFlags, device_flags
+from dice_lsp.source.nvcc_flags import read_flags
 
 
-def flags(*given, command=()):
-    return device_flags("/src/a/k.cu", Settings(compile_flags=given), command)
+def flags(*given, command=None, is_cuda=True, **settings):
+    build = None
+    if command is not None:
+        build = BuildFlags(read_flags(command.split()), "compile_commands.json", "its entry", is_cuda)
+    return device_flags("/src/a/k.cu", Settings(compile_flags=given, **settings), build)
 
 
 @pytest.mark.parametrize(
     ("given", "expected", "folders"),
     [
-        (["-DN=3", "-D", "M", "--define-macro=Q=f(x)", "-U N"], ("-DN=3", "-DM", "-DQ=f(x)", "-UN"), ()),
+        (["-DN=3", "-D", "M", "--define-macro=Q=f(x)", "-U N"], ("-DM", "-DQ=f(x)", "-UN"), ()),
         (
             ["-Iinc", "-I", "/abs", "--include-path=../up", "-isystem", "/sys"],
             (),
@@ -69,12 +73,15 @@ def test_other_flags_are_left_out_with_a_sentence(flag):
 
 def test_a_compile_command_is_filtered_silently_and_the_settings_win():
     command = (
-        "-c -Xcompiler -fPIE -O3 "
-        "-I/usr/local/cuda/include -m64 -rdc=true -gencode arch=compute_86,code=sm_86 -o b/main.o -std=c++14"
-    ).split()
-    found = flags("-std=c++20", command=command)
+        "nvcc -c -Xcompiler -fPIE -O3 -I/opt/lib/include -m64 -rdc=true -gencode arch=compute_86,code=sm_86 -DN=1 -DM "
+        "-o b/main.o -std=c++20 k.cu"
+    )
+    found = flags("-std=c++17", "-DN=2", command=command)
     assert (found.flags, found.include_dirs, found.complaints) == (
-        ("-rdc=true", "-std=c++20"),
-        ("/usr/local/cuda/include",),
+        ("-rdc=true", "-DM", "-std=c++17", "-DN=2"),
+        ("/opt/lib/include",),
         (),
     )
+    assert found.architectures == ("sm_86",)
+    assert flags("-arch=sm_80", command=command).architectures == ()
+    assert flags(command=command, arch="sm_80").architectures == ()

@@ -8,10 +8,10 @@ import attrs
 import pytest
 
 from dice_lsp.config import Settings
+from dice_lsp.include_graph import Headers
 from dice_lsp.records import Document
 from dice_lsp.server.directive_line import directive_line
 from dice_lsp.server.documents import Documents
-from dice_lsp.server.headers import Headers
 from dice_lsp.server.keys import KernelKeys, settings_context
 from dice_lsp.source.directives import parse_directives
 from dice_lsp.source.embedded import document_of

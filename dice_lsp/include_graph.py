@@ -1,12 +1,13 @@
-"""The headers that a text includes from its own project, and one digest of what they hold.
+"""The headers that a text includes from its own project, one digest of what they hold, and who includes a header.
 
-A kernel's evidence depends on them as much as on its own text. System headers, written with `<...>`, are found in the
+A kernel's evidence depends on headers as much as on its own text. System headers, written with `<...>`, are found in the
 given include folders only; those of a toolkit are part of the evidence's toolkit already.
 """
 
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 
 from attrs import frozen
 
@@ -15,6 +16,8 @@ from dice_lsp.source.positions import decode_bytes
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\r\n]+)"|<([^>\r\n]+)>)', re.MULTILINE)
 MAX_HEADERS = 256
 MAX_HEADER_BYTES = 4 << 20
+MAX_LOOKS = 20_000
+"""How many includes are followed while a header's includer is looked for."""
 
 
 @frozen
@@ -68,6 +71,39 @@ class Headers:
         digest = hashlib.sha256(parts.encode()).hexdigest()
         return HeaderSet(frozenset(found), frozenset(missing), frozenset(folders), digest)
 
+    def includer(self, header: str, candidates: Iterable[tuple[str, tuple[str, ...]]]) -> str | None:
+        """The first of `(file, its include folders)` that includes a header, itself or through others.
+
+        Reads files, so never on the loop. None also once `MAX_LOOKS` includes have been followed.
+        """
+        name = os.path.basename(header)
+        looks = 0
+        seen: set[tuple[str, tuple[str, ...]]] = set()
+        for file, include_dirs in candidates:
+            waiting = [file]
+            while waiting:
+                path = waiting.pop()
+                # What was seen with the same folders does not lead there, or the search had ended.
+                if (path, include_dirs) in seen or path == header:
+                    continue
+                seen.add((path, include_dirs))
+                read = self._read(path)
+                for quoted, written in () if read is None else read.includes:
+                    looks += 1
+                    if looks > MAX_LOOKS:
+                        return None
+                    for folder in ((os.path.dirname(path),) if quoted else ()) + include_dirs:
+                        candidate = os.path.normpath(os.path.join(folder, written))
+                        if candidate == header or (
+                            os.path.basename(candidate) == name
+                            and os.path.realpath(candidate) == os.path.realpath(header)
+                        ):
+                            return file
+                        if (candidate, include_dirs) in seen or self._read(candidate) is not None:
+                            waiting.append(candidate)
+                            break
+        return None
+
     def _read(self, path: str) -> _Read | None:
         try:
             status = os.stat(path)
@@ -79,7 +115,7 @@ class Headers:
                 return None
             with open(path, "rb") as file:
                 data = file.read()
-        except OSError:
+        except (OSError, ValueError):
             self._known.pop(path, None)
             return None
         read = _Read(stamp, hashlib.sha256(data).hexdigest(), includes_of(decode_bytes(data)))
