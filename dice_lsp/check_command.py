@@ -261,6 +261,7 @@ async def _check(
     finally:
         await engine.close()
     notes = dict.fromkeys(sentence for source in sources for sentence in source.complaints)
+    notes |= dict.fromkeys(note for file in files for kernel in file.kernels for note in kernel.report.notes)
     for source, file in zip(sources, files, strict=True):
         notes |= dict.fromkeys(_why_no_times(source.settings, file.kernels, arguments.baseline))
     notes |= dict.fromkeys(_missing_files(held, arguments.baseline))

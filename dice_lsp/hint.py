@@ -177,6 +177,7 @@ def evidence_table(report: KernelReport, history: str = "") -> str:
     before = {} if report.baseline is None else {item.what: item.before for item in changes(report.baseline, report)}
     rows = [
         *_build_rows(report.build, before),
+        *_flag_rows(report),
         *_verdict_rows(report.verdict),
         *_sanitizer_rows(report),
         *_timing_rows(report.timing),
@@ -328,6 +329,12 @@ def _build_rows(build: Build, before: Mapping[str, str]) -> list[tuple[str, str]
     }
     rows = [(what, f"{now}, was {before[what]}" if what in before else now) for what, now in figures.items()]
     return [*rows, ("compiled", f"{build.arch} by {build.compiler} in {build.elapsed_ms:.0f} ms")]
+
+
+def _flag_rows(report: KernelReport) -> list[tuple[str, str]]:
+    """Whose flags of the project the kernel was compiled with, and what else is to be known of them."""
+    rows = [("flags", report.flags_origin)] if report.flags_origin else []
+    return rows + [("note on the build", note) for note in report.notes]
 
 
 def _verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:

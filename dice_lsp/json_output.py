@@ -117,6 +117,7 @@ def check_schema() -> dict[str, Any]:
             "changes": {"type": "array", "items": change},
             "regression": {"type": ["string", "null"]},
             "failed": {"type": "boolean"},
+            "flags": _STRING,
         }
     )
     file = _object(
@@ -158,6 +159,7 @@ def _checked_kernel(kernel: CheckedKernel) -> dict[str, Any]:
         "changes": [to_wire(change) for change in kernel.changes],
         "regression": kernel.regression,
         "failed": kernel.fault is not None,
+        "flags": report.flags_origin,
     }
 
 

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Protocol
 
@@ -626,8 +627,16 @@ def _kernel_report(
         judged.evidence,
         baseline,
         flags_origin=flags.flags.origin,
-        notes=(*flags.notes, *flags.flags.complaints, *judged.notes),
+        notes=(*flags.notes, *flags.flags.complaints, *judged.notes, *_needs_its_includer(judged, flags)),
     )
+
+
+def _needs_its_includer(judged: Judged, flags: FoundFlags) -> Sequence[str]:
+    """A sentence for a header that does not compile alone: what it needs may stand in the file that includes it."""
+    if not isinstance(judged.build, CompileFailed) or not flags.flags.includer:
+        return ()
+    name = PurePath(flags.flags.includer).name
+    return (f"this header does not compile on its own: {name} includes it, and what stands there before may be missing",)
 
 
 def _label(place: int) -> str:
