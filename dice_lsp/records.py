@@ -38,6 +38,20 @@ class Document:
 
 
 @frozen
+class StructField:
+    """A number or a pointer inside a struct, where the compiler has put it."""
+
+    name: str
+    """Below the struct: `n`, `size[1]`, `in.stride`."""
+    element: str
+    """As of a parameter: the type of a number, the pointee's of a pointer."""
+    pointer: bool
+    const: bool
+    offset: int
+    size_bytes: int
+
+
+@frozen
 class Parameter:
     """One parameter of a kernel. `element` is the canonical pointee type of a pointer, or the type of a scalar."""
 
@@ -51,6 +65,10 @@ class Parameter:
     """For a pointer: the pointee is const, so the kernel promises not to write through it."""
     indirections: int = 0
     """Number of `*` or `&`; more than one needs a directive that this tool does not have."""
+    fields: tuple[StructField, ...] = ()
+    """Of a struct, or of what a pointer to structs points to: everything in it, once the worker has laid it out."""
+    size_bytes: int = 0
+    """Of that struct; 0 where there is no layout."""
 
 
 @frozen

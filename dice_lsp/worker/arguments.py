@@ -10,17 +10,17 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from dice_lsp.records import BufferSpec, Kernel, LaunchSpec, Parameter, Role
+from dice_lsp.records import BufferSpec, Kernel, LaunchSpec, Parameter, Role, StructField
 from dice_lsp.source.expressions import evaluate
 from dice_lsp.worker.elements import Array, Element, Kind, element_of
-from dice_lsp.worker.launch import Argument, BlockOrder, BufferArgument, Guard, Launch, ScalarArgument
+from dice_lsp.worker.launch import Argument, BlockOrder, BufferArgument, Guard, Launch, Pointer, ScalarArgument
 
 MEMORY_LIMIT_BYTES = 1 << 30
 """All buffers of one case together, unless the caller says otherwise."""
@@ -105,6 +105,15 @@ class BoundScalar:
 
 
 @frozen(eq=False)
+class BoundValue:
+    """An argument that is no plain number and no plain buffer: a struct, or a pointer into the middle of a buffer."""
+
+    name: str
+    data: bytes
+    pointers: tuple[Pointer, ...] = ()
+
+
+@frozen(eq=False)
 class Bound:
     """A kernel's launch in one case, data included."""
 
@@ -121,11 +130,26 @@ class Bound:
     distribution: Distribution = Distribution.DEFAULT
     special: Mapping[str, Array] = field(factory=dict)
     """With `NAN` or `INF`: buffer name -> indices of the sprinkled elements."""
+    values: Mapping[str, BoundValue] = field(factory=dict)
+    """Parameter -> what is passed for it, where that is neither a number nor a whole buffer."""
+    variables: Mapping[str, bytes] = field(factory=dict)
+    """As `launch.Launch.variables`."""
+    name: str = ""
+    """What a verdict calls the launch, where it is one of the program's: `launch at line 210`, `captured 3`."""
+    spec: LaunchSpec | None = None
+    """What the launch was made from; None for a recorded one."""
+
+    @property
+    def recorded(self) -> bool:
+        """Its data are those of the user's program."""
+        return self.spec is None
 
     @property
     def label(self) -> str:
-        """The case for a person: `n=33`, `n=33, large values`."""
-        case = case_label(self.dims)
+        """The case for a person: `n=33`, `n=33, large values`, `launch at line 210: n=33`, `captured 3`."""
+        case = (
+            f"{self.name}: {case_label(self.dims)}" if self.name and self.dims else self.name or case_label(self.dims)
+        )
         return case if self.distribution is Distribution.DEFAULT else f"{case}, {self.distribution.value}"
 
     @property
@@ -161,7 +185,8 @@ class Bound:
             grid=self.grid,
             block=self.block,
             smem_bytes=self.smem_bytes,
-            arguments=tuple(self._argument(name, poison) for name in self.order),
+            arguments=tuple(self._arguments(poison)),
+            variables=self.variables,
             order=order,
             guard=guard,
             seed=seed,
@@ -170,12 +195,33 @@ class Bound:
             shift_bytes=shift_bytes,
         )
 
-    def _argument(self, name: str, poison: int) -> Argument:
-        if (buffer := self.buffers.get(name)) is not None:
-            initial = buffer.initial(poison)
-            return BufferArgument(name, initial, buffer.element.itemsize, writable=buffer.spec.role is not Role.IN)
-        scalar = self.scalars[name]
-        return ScalarArgument(name, scalar_bytes(scalar.element, scalar.value))
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Names of the buffers that are no arguments themselves: structs and pointers point into them."""
+        return tuple(name for name in self.buffers if name in self.values or name not in self.order)
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """Names of the buffers that are arguments themselves."""
+        return tuple(name for name in self.order if name in self.buffers and name not in self.values)
+
+    def by_value(self, name: str) -> ScalarArgument:
+        """The argument of a parameter that is not in `passed`."""
+        if (value := self.values.get(name)) is not None:
+            return ScalarArgument(name, value.data, value.pointers)
+        return ScalarArgument(name, scalar_bytes(self.scalars[name].element, self.scalars[name].value))
+
+    def _arguments(self, poison: int) -> Iterator[Argument]:
+        passed = self.passed
+        for name in self.order:
+            yield self._buffer(name, poison, True) if name in passed else self.by_value(name)
+        for name in self.hidden:
+            yield self._buffer(name, poison, False)
+
+    def _buffer(self, name: str, poison: int, passed: bool) -> BufferArgument:
+        buffer = self.buffers[name]
+        writable = buffer.spec.role is not Role.IN
+        return BufferArgument(name, buffer.initial(poison), buffer.element.itemsize, writable, passed=passed)
 
 
 def scalar_bytes(element: Element, value: float | int) -> bytes:
@@ -283,24 +329,28 @@ def _bind(
     specs = {buffer.name: buffer for buffer in spec.buffers}
     buffers: dict[str, BoundBuffer] = {}
     scalars: dict[str, BoundScalar] = {}
+    values: dict[str, BoundValue] = {}
     special: dict[str, Array] = {}
     entropy = [seed & (2**63 - 1), *(abs(value) & (2**63 - 1) for value in dims.values())]
+    for name, (shape, element) in planned.sizes.items():
+        rng = np.random.default_rng([*entropy, zlib.crc32(name.encode())])
+        # Two infinities at one place may cancel or not by how a formula is written; one input is enough.
+        drawn = Distribution.DEFAULT if distribution is Distribution.INF and special else distribution
+        data, marked = _data(specs[name], element, math.prod(shape), planned.names, rng, drawn, folder)
+        if marked is not None:
+            special[name] = marked
+        buffers[name] = BoundBuffer(specs[name], element, shape, math.prod(shape), data)
     for parameter in kernel.parameters:
         if parameter.pointer:
-            shape, element = planned.sizes[parameter.name]
-            buffer_spec = specs[parameter.name]
-            rng = np.random.default_rng([*entropy, zlib.crc32(parameter.name.encode())])
-            # Two infinities at one place may cancel or not by how a formula is written; one input is enough.
-            drawn = Distribution.DEFAULT if distribution is Distribution.INF and special else distribution
-            data, marked = _data(buffer_spec, element, math.prod(shape), planned.names, rng, drawn, folder)
-            if marked is not None:
-                special[parameter.name] = marked
-            buffers[parameter.name] = BoundBuffer(buffer_spec, element, shape, math.prod(shape), data)
+            continue
+        if fields := fields_of(spec, parameter):
+            values[parameter.name] = _struct(spec, parameter, fields, planned.names, seed)
         else:
             scalars[parameter.name] = _scalar(spec, parameter, planned.names, seed)
     return Bound(
         planned.dims, planned.names, planned.grid, planned.block, planned.smem_bytes, buffers, scalars,
-        tuple(parameter.name for parameter in kernel.parameters), distribution, special,
+        tuple(parameter.name for parameter in kernel.parameters), distribution, special, values,
+        name=spec.label if all(dims[dim.name] == dim.values[0] for dim in spec.dims) else "", spec=spec,
     )  # fmt: skip
 
 
@@ -313,7 +363,7 @@ def repeated(
     compared must grow.
     """
     planned = plan(spec, kernel, dims)
-    if isinstance(planned, BadSpec):
+    if isinstance(planned, BadSpec) or bound.values:
         return None
     arguments: list[Argument] = []
     for parameter in kernel.parameters:
@@ -377,25 +427,111 @@ def _sizes(
 ) -> dict[str, tuple[tuple[int, ...], Element]]:
     specs = {buffer.name: buffer for buffer in spec.buffers}
     sizes: dict[str, tuple[tuple[int, ...], Element]] = {}
-    for parameter in kernel.parameters:
-        if not parameter.pointer:
-            continue
-        if parameter.indirections > 1:
-            raise _Bad(f"`{parameter.name}` is a pointer to pointers, which a //dice: line cannot describe")
-        if parameter.name not in specs:
-            raise _Bad(f"the size of `{parameter.name}` is not known: write `in {parameter.name}[n]` in a //dice: line")
-        spelling = spec.template.get(parameter.element, parameter.element)
-        element = element_of(spelling)
+    for name, spelling, element in _pointers(spec, kernel):
+        if name not in specs:
+            raise _Bad(f"the size of `{name}` is not known: write `in {name}[n]` in a //dice: line")
         if element is None:
-            raise _Bad(f"the element type `{spelling}` of `{parameter.name}` is not one that data can be made for")
+            raise _Bad(f"the element type `{spelling}` of `{name}` is not one that data can be made for")
         shape = []
-        for extent in specs[parameter.name].extents:
-            value = _integer(extent, names, f"the size of `{parameter.name}`")
+        for extent in specs[name].extents:
+            value = _integer(extent, names, f"the size of `{name}`")
             if value <= 0:
-                raise _Bad(f"`{parameter.name}` has {value} elements for {case}: its size is `{extent}`", empty=True)
+                raise _Bad(f"`{name}` has {value} elements for {case}: its size is `{extent}`", empty=True)
             shape.append(value)
-        sizes[parameter.name] = (tuple(shape) or (1,), element)
+        sizes[name] = (tuple(shape) or (1,), element)
     return sizes
+
+
+def _pointers(spec: LaunchSpec, kernel: Kernel) -> Iterator[tuple[str, str, Element | None]]:
+    """Every pointer that a launch must fill, inside structs too: its name, its pointee's type and element."""
+    for parameter in kernel.parameters:
+        if parameter.pointer and parameter.indirections > 1:
+            raise _Bad(f"`{parameter.name}` is a pointer to pointers, which a //dice: line cannot describe")
+        if parameter.pointer:
+            yield parameter.name, spec.template.get(parameter.element, parameter.element), pointee(spec, parameter)
+            continue
+        for item in fields_of(spec, parameter):
+            name = f"{parameter.name}.{item.name}"
+            if item.pointer and not _is_null(spec.scalars.get(name)):
+                yield name, item.element, element_of(spec.template.get(item.element, item.element))
+
+
+def pointee(spec: LaunchSpec, parameter: Parameter) -> Element | None:
+    """What a pointer points to: a type that is known, or a struct of numbers that are all alike."""
+    spelling = spec.template.get(parameter.element, parameter.element)
+    if (element := element_of(spelling)) is not None:
+        return element
+    return uniform(parameter.element, parameter.fields, parameter.size_bytes)
+
+
+def uniform(spelling: str, fields: Sequence[StructField], size_bytes: int) -> Element | None:
+    """A struct as an element of several lanes, where all that is in it are numbers of one type without gaps."""
+    kinds = {field.element for field in fields if not field.pointer}
+    if len(kinds) != 1 or any(field.pointer for field in fields):
+        return None
+    element = element_of(next(iter(kinds)))
+    if element is None or element.lanes != 1 or len(fields) * element.itemsize != size_bytes:
+        return None
+    return evolve(element, spelling=spelling, lanes=len(fields), itemsize=size_bytes)
+
+
+def fields_of(spec: LaunchSpec, parameter: Parameter) -> tuple[StructField, ...]:
+    """What is in a struct that is passed by value; the lanes of a vector type are its fields. None for a number."""
+    if parameter.pointer:
+        return ()
+    spelling = spec.template.get(parameter.element, parameter.element)
+    element = element_of(spelling)
+    if element is None:
+        return parameter.fields
+    if element.lanes == 1:
+        return ()
+    lane, kind = element.itemsize // element.lanes, _LANES.get(element.storage.str, "")
+    if not kind or element.bfloat16:
+        return ()
+    return tuple(
+        StructField(axis, kind, False, False, number * lane, lane)
+        for number, axis in zip(range(element.lanes), "xyzw", strict=False)
+    )
+
+
+_LANES = {
+    "<f4": "float", "<f8": "double", "<f2": "__half", "|i1": "signed char", "|u1": "unsigned char", "<i2": "short",
+    "<u2": "unsigned short", "<i4": "int", "<u4": "unsigned int", "<i8": "long long", "<u8": "unsigned long long",
+}  # fmt: skip
+"""A type of numbers for each that a vector type holds."""
+
+
+def _is_null(expression: str | None) -> bool:
+    return expression is not None and expression.strip() in ("0", "NULL", "nullptr")
+
+
+def _struct(
+    spec: LaunchSpec, parameter: Parameter, fields: Sequence[StructField], names: Mapping[str, int], seed: int
+) -> BoundValue:
+    """A struct's bytes, from an expression for each number and a buffer for each pointer in it; gaps hold zeros."""
+    data = bytearray(max([parameter.size_bytes, *(field.offset + field.size_bytes for field in fields)]))
+    pointers: list[Pointer] = []
+    for item in fields:
+        name = f"{parameter.name}.{item.name}"
+        if item.pointer:
+            if not _is_null(spec.scalars.get(name)):
+                pointers.append(Pointer(item.offset, name))
+            continue
+        if name not in spec.scalars:
+            raise _Bad(f"the value of `{name}` is not known: write `set {name} = ...` in a //dice: line")
+        spelling = spec.template.get(item.element, item.element)
+        element = element_of(spelling)
+        if element is None or element.lanes > 1 or element.itemsize != item.size_bytes:
+            raise _Bad(f"no value can be made for `{name}` of type `{spelling}`")
+        value: float | int
+        try:
+            # An integer of 64 bits has more digits than a float.
+            value = evaluate(spec.scalars[name], names)
+        except (ValueError, ArithmeticError, RecursionError):
+            value = number(spec.scalars[name], names, f"`{name}`")
+        scalar = _number(name, element, spelling, value)
+        data[item.offset : item.offset + item.size_bytes] = scalar_bytes(element, scalar.value)
+    return BoundValue(parameter.name, bytes(data), tuple(pointers))
 
 
 def _scalar(spec: LaunchSpec, parameter: Parameter, names: Mapping[str, int], seed: int) -> BoundScalar:
@@ -416,15 +552,20 @@ def _scalar(spec: LaunchSpec, parameter: Parameter, names: Mapping[str, int], se
         raise _Bad(
             f"the value of `{parameter.name}` is not known: write `set {parameter.name} = ...` in a //dice: line"
         )
+    return _number(parameter.name, element, spelling, value)
+
+
+def _number(name: str, element: Element, spelling: str, value: float | int) -> BoundScalar:
     if element.kind is Kind.INT:
         limits = np.iinfo(element.storage)
         if not limits.min <= value <= limits.max:
-            raise _Bad(f"`{parameter.name}` = {value} does not fit in {spelling}")
+            raise _Bad(f"`{name}` = {value} does not fit in {spelling}")
+        value = int(value)
     elif element.kind is Kind.BOOL:
         value = int(bool(value))
     else:
         value = float(element.round(np.array([value]))[0])
-    return BoundScalar(parameter.name, element, value)
+    return BoundScalar(name, element, value)
 
 
 _LOWER_BOUND = re.compile(r"lo|lb|low(?:er)?|floor|\w?min(?!us)\w*", re.IGNORECASE)

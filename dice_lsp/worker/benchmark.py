@@ -33,7 +33,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.wording import count
 from dice_lsp.worker import roofline
-from dice_lsp.worker.arguments import BadSpec, Bound, bind, scalar_bytes
+from dice_lsp.worker.arguments import BadSpec, Bound, bind
 from dice_lsp.worker.cases import given_dims
 from dice_lsp.worker.device import (
     Declined,
@@ -361,15 +361,20 @@ def _run_checked(prepared: Prepared, bounds: Sequence[Bound], deadline_s: float)
 def _order(job: JudgeJob, sources: tuple[Source, ...], bounds: Sequence[Bound], cold: bool) -> TimingOrder:
     first = bounds[0]
     arguments: list[TimedBuffer | TimedScalar] = []
+
+    def timed(name: str, passed: bool) -> TimedBuffer:
+        buffers = [bound.buffers[name] for bound in bounds]
+        initial = tuple(buffer.data for buffer in buffers if buffer.data is not None)
+        nbytes = buffers[0].count * buffers[0].element.itemsize
+        return TimedBuffer(name, str(buffers[0].spec.role), nbytes, initial, passed)
+
     for name in first.order:
-        if name in first.buffers:
-            buffers = [bound.buffers[name] for bound in bounds]
-            initial = tuple(buffer.data for buffer in buffers if buffer.data is not None)
-            nbytes = buffers[0].count * buffers[0].element.itemsize
-            arguments.append(TimedBuffer(name, str(buffers[0].spec.role), nbytes, initial))
+        if name in first.passed:
+            arguments.append(timed(name, True))
         else:
-            scalars = [bound.scalars[name] for bound in bounds]
-            arguments.append(TimedScalar(name, tuple(scalar_bytes(s.element, s.value) for s in scalars)))
+            values = [bound.by_value(name) for bound in bounds]
+            arguments.append(TimedScalar(name, tuple(value.data for value in values), values[0].pointers))
+    arguments += [timed(name, False) for name in first.hidden]
     return TimingOrder(
         sources=sources,
         grid=first.grid,
@@ -380,6 +385,7 @@ def _order(job: JudgeJob, sources: tuple[Source, ...], bounds: Sequence[Bound], 
         cold=cold,
         hot=cold and job.spec.cache is None,
         deadline_s=job.run_deadline_s,
+        variables=first.variables,
     )
 
 

@@ -34,6 +34,7 @@ from dice_lsp.worker.launch import (
     Guard,
     Launch,
     NotSupported,
+    Pointer,
     Ran,
     RunResult,
     ScalarArgument,
@@ -92,6 +93,8 @@ class TimedBuffer:
     """`in`, `io`, `out` or `tmp`."""
     nbytes: int
     initial: tuple[Array, ...]
+    passed: bool = True
+    """As `launch.BufferArgument.passed`."""
 
 
 @frozen
@@ -100,6 +103,8 @@ class TimedScalar:
 
     name: str
     data: tuple[bytes, ...]
+    pointers: tuple[Pointer, ...] = ()
+    """As `launch.ScalarArgument.pointers`."""
 
 
 @frozen(eq=False)
@@ -123,6 +128,8 @@ class TimingOrder:
     most_samples: int = 40
     budget_s: float = 1.0
     most_budget_s: float = 10.0
+    variables: Mapping[str, bytes] = field(factory=dict)
+    """As `launch.Launch.variables`."""
 
 
 @frozen(eq=False)
@@ -515,7 +522,7 @@ class GpuBackend:
     def _launch(self, source: Source, launch: Launch, offsets: Sequence[int], layout: str) -> dict[str, Any]:
         places = iter(offsets)
         arguments = [
-            {"data": argument.data.hex()}
+            {"data": argument.data.hex(), "pointers": pointers_of(argument)}
             if isinstance(argument, ScalarArgument)
             else {
                 "name": argument.name,
@@ -524,6 +531,7 @@ class GpuBackend:
                 "itemsize": argument.itemsize,
                 "writable": argument.writable,
                 "repeats": argument.repeats,
+                "passed": argument.passed,
             }
             for argument in launch.arguments
         ]
@@ -537,6 +545,7 @@ class GpuBackend:
             "layout": layout,
             "deadline_s": launch.deadline_s,
             "arguments": arguments,
+            "variables": {name: base64.b64encode(data).decode() for name, data in launch.variables.items()},
         }
         allowance = SETUP_ALLOWANCE_S + self._arena.nbytes / 2e8
         return self._call(
@@ -575,13 +584,20 @@ class GpuBackend:
         arguments: list[dict[str, Any]] = []
         for argument in order.arguments:
             if isinstance(argument, TimedScalar):
-                arguments.append({"data": [data.hex() for data in argument.data]})
+                pointers = pointers_of(argument)
+                arguments.append({"data": [data.hex() for data in argument.data], "pointers": pointers})
                 continue
             offsets = [next(places) for _ in argument.initial]
             for initial, offset in zip(argument.initial, offsets, strict=True):
                 self._arena.put(offset, initial)
             arguments.append(
-                {"name": argument.name, "role": argument.role, "nbytes": argument.nbytes, "offsets": offsets}
+                {
+                    "name": argument.name,
+                    "role": argument.role,
+                    "nbytes": argument.nbytes,
+                    "offsets": offsets,
+                    "passed": argument.passed,
+                }
             )
 
         def params() -> dict[str, Any]:
@@ -603,6 +619,7 @@ class GpuBackend:
                 "deadline_s": order.deadline_s,
                 "outputs_offset": outputs_at,
                 "arena_bytes": self._arena.nbytes,
+                "variables": {name: base64.b64encode(data).decode() for name, data in order.variables.items()},
             }
 
         def on_event(event: str, data: Any) -> None:
@@ -721,10 +738,17 @@ def _loads_on(compiled_for: str, device: str) -> bool:
 def _shape(launch: Launch) -> tuple[Any, ...]:
     """What decides how long a launch takes, apart from what its buffers hold."""
     arguments = tuple(
-        argument.data if isinstance(argument, ScalarArgument) else argument.initial.nbytes * max(1, argument.repeats)
+        (argument.data, argument.pointers)
+        if isinstance(argument, ScalarArgument)
+        else argument.initial.nbytes * max(1, argument.repeats)
         for argument in launch.arguments
     )
     return launch.grid, launch.block, launch.smem_bytes, launch.extra_smem_bytes, arguments
+
+
+def pointers_of(argument: ScalarArgument | TimedScalar) -> list[tuple[int, str, int]]:
+    """What is an address in a by-value argument, as it travels: offset, buffer, offset in the buffer."""
+    return [(pointer.offset, pointer.buffer, pointer.byte_offset) for pointer in argument.pointers]
 
 
 def _fault(hazard: str, where: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ which both share. Imported by the runner child only: this file is where CUDA beg
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,7 +69,7 @@ class Function:
     cubin: bytes
     symbol: str
     raw: list[Any] = field(factory=list)
-    """The same kernel as cuda-bindings loads it, once that is needed."""
+    """The same kernel and its module as cuda-bindings loads them, once that is needed."""
 
 
 class Driver(Protocol):
@@ -84,6 +84,12 @@ class Driver(Protocol):
 
     def load(self, cubin: bytes, symbol: str, smem_bytes: int) -> Function:
         """Load device code, allowed to use `smem_bytes` of dynamic shared memory. Raises `DriverError`."""
+
+    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
+        """Decide how a kernel is launched whose by-value arguments have these sizes.
+
+        Comes before the variables are looked up, because what a library cannot launch is loaded once more.
+        """
 
     def variable_address(self, function: Function, symbol: str) -> int | None:
         """Where a variable of a kernel's code lies, by its mangled name; None when the driver does not know it."""
@@ -100,6 +106,20 @@ class Driver(Protocol):
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
         """Queue a launch: an int is an address, bytes are a scalar. Works under stream capture too."""
+
+
+def value_sizes(arguments: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Sizes of the by-value arguments of a launch, which travel in hexadecimal; one of several seeds tells for all."""
+    data = [argument["data"] for argument in arguments if "data" in argument]
+    return [len(item if isinstance(item, str) else item[0]) // 2 for item in data]
+
+
+def with_addresses(data: bytes, pointers: Iterable[tuple[int, str, int]], addresses: Mapping[str, int]) -> bytes:
+    """A by-value argument with the addresses of buffers filled in, see `launch.Pointer`."""
+    filled = bytearray(data)
+    for offset, buffer, byte_offset in pointers:
+        filled[offset : offset + 8] = (addresses[buffer] + byte_offset).to_bytes(8, "little")
+    return bytes(filled)
 
 
 def _packed(arguments: Sequence["int | bytes"]) -> bytes | None:
@@ -130,16 +150,29 @@ def _launch_raw(
 
     The driver is given one address per argument and knows each one's size and place itself.
     """
-    if not function.raw:
-        module = ask(cu.cuModuleLoadData, function.cubin)
-        function.raw.append(ask(cu.cuModuleGetFunction, module, function.symbol.encode()))
-        allow_dynamic_smem(function.raw[0], smem_bytes)
+    _load_raw(function, smem_bytes)
     values = [
         ctypes.create_string_buffer(data, len(data))
         for data in (a.to_bytes(8, "little") if isinstance(a, int) else a for a in arguments)
     ]
     pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(value) for value in values])
     ask(cu.cuLaunchKernel, function.raw[0], *grid, *block, smem_bytes, stream, ctypes.addressof(pointers), 0)
+
+
+def _load_raw(function: Function, smem_bytes: int) -> None:
+    if not function.raw:
+        module = ask(cu.cuModuleLoadData, function.cubin)
+        function.raw.extend((ask(cu.cuModuleGetFunction, module, function.symbol.encode()), module))
+        allow_dynamic_smem(function.raw[0], smem_bytes)
+
+
+def _raw_variable(function: Function, symbol: str) -> int | None:
+    """Where a variable lies in the code as cuda-bindings has loaded it."""
+    try:
+        address, _ = ask(cu.cuModuleGetGlobal, function.raw[1], symbol.encode())
+    except DriverError:
+        return None
+    return int(address)
 
 
 DEFAULT_DYNAMIC_SMEM = 48 << 10
@@ -193,7 +226,14 @@ class PycudaDriver:
             self._guarded("set_attribute", kernel.set_attribute, attribute, smem_bytes)
         return Function(module, kernel, cubin, symbol)
 
+    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
+        # A structure's alignment shows neither in its bytes nor in its size, so that its place is the driver's to know.
+        if any(size not in (1, 2, 4, 8) for size in sizes):
+            _load_raw(function, smem_bytes)
+
     def variable_address(self, function: Function, symbol: str) -> int | None:
+        if function.raw:
+            return _raw_variable(function, symbol)
         try:
             address, _ = self._guarded("get_global", function.module.get_global, symbol)
         except DriverError:
@@ -219,7 +259,7 @@ class PycudaDriver:
     def launch(
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
-        packed = _packed(arguments)
+        packed = None if function.raw else _packed(arguments)
         if packed is None:
             _launch_raw(function, grid, block, smem_bytes, arguments, self.stream)
             return
@@ -267,7 +307,13 @@ class CoreDriver:
             allow_dynamic_smem(handle, smem_bytes)
         return Function(module, kernel, cubin, symbol)
 
+    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
+        if any(size not in self._scalars for size in sizes):
+            _load_raw(function, smem_bytes)
+
     def variable_address(self, function: Function, symbol: str) -> int | None:
+        if function.raw:
+            return _raw_variable(function, symbol)
         handle = function.kernel._handle
         try:
             if isinstance(handle, cu.CUkernel):
@@ -295,7 +341,8 @@ class CoreDriver:
     def launch(
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
-        if any(isinstance(argument, bytes) and len(argument) not in self._scalars for argument in arguments):
+        unusual = any(isinstance(argument, bytes) and len(argument) not in self._scalars for argument in arguments)
+        if function.raw or unusual:
             _launch_raw(function, grid, block, smem_bytes, arguments, self.stream)
             return
         values = [a if isinstance(a, int) else np.frombuffer(a, self._scalars[len(a)])[0] for a in arguments]

@@ -27,6 +27,7 @@ from cuda.bindings import driver as cu
 
 from dice_lsp import process
 from dice_lsp.worker.confine import Confinement, runner_policy
+from dice_lsp.worker.elf import plain_name
 from dice_lsp.worker.gpu_driver import (
     DRIVERS,
     FAULTS,
@@ -41,6 +42,8 @@ from dice_lsp.worker.gpu_driver import (
     Function,
     ask,
     error_name,
+    value_sizes,
+    with_addresses,
 )
 from dice_lsp.worker.machine_code import writable_variables
 from dice_lsp.worker.stopwatch import Stopwatch
@@ -101,6 +104,7 @@ class ModuleState:
     def __init__(self, driver: Driver, function: Function) -> None:
         self._driver = driver
         self._function = function
+        self._raw = bool(function.raw)
         self._before: list[tuple[str, int, Bytes]] = []
         self.unread: list[str] = []
         """Names of those that the driver does not find by their names."""
@@ -118,7 +122,7 @@ class ModuleState:
 
     def changed(self) -> list[str]:
         """Names of the variables that hold something else now."""
-        if self._function.raw and self._before:
+        if bool(self._function.raw) is not self._raw and self._before:
             # The launch went through a second copy of the code, whose variables are others.
             self.unread += [name for name, _, _ in self._before]
             return []
@@ -376,14 +380,16 @@ class Runner:
         # What the kernel does not know of only takes room away from other blocks.
         smem_bytes = int(launch["smem_bytes"]) + int(launch["extra_smem_bytes"])
         function = self.driver.load(self.cubin(params), params["symbol"], smem_bytes)
+        self.driver.get_ready(function, value_sizes(launch["arguments"]), smem_bytes)
+        if (missing := self.set_variables(function, launch["variables"])) is not None:
+            return {"unsupported": missing}
         state = ModuleState(self.driver, function)
         spans: list[tuple[BufferOrder, Span]] = []
-        arguments: list[int | bytes] = []
+        addresses: dict[str, int] = {}
         lost = False
         try:
             for argument in launch["arguments"]:
                 if "data" in argument:
-                    arguments.append(bytes.fromhex(argument["data"]))
                     continue
                 period = int(argument["nbytes"])
                 order = BufferOrder(
@@ -393,7 +399,14 @@ class Runner:
                 span = self._span(order, launch["layout"], int(launch["shift_bytes"]))
                 spans.append((order, span))
                 self._fill(span, order, arena[order.offset : order.offset + period])
-                arguments.append(span.address)
+                addresses[order.name] = span.address
+            arguments: list[int | bytes] = [
+                with_addresses(bytes.fromhex(a["data"]), a["pointers"], addresses)
+                if "data" in a
+                else addresses[a["name"]]
+                for a in launch["arguments"]
+                if a.get("passed", True)
+            ]
             # Copies from plain memory may still be under way when they return, on no stream of ours.
             ask(cu.cuCtxSynchronize)
             start, end = ask(cu.cuEventCreate, 0), ask(cu.cuEventCreate, 0)
@@ -445,6 +458,15 @@ class Runner:
             else:
                 for _, span in spans:
                     span.release()
+
+    def set_variables(self, function: Function, variables: Mapping[str, str]) -> str | None:
+        """Give variables of freshly loaded device code what they should hold; one sentence if one is not there."""
+        for symbol, data in variables.items():
+            address = self.driver.variable_address(function, symbol)
+            if address is None:
+                return f"the variable {plain_name(symbol)} of the recorded launch is not in the compiled code"
+            self.driver.upload(address, np.frombuffer(base64.b64decode(data), np.uint8))
+        return None
 
     # Timing
 

@@ -17,19 +17,19 @@ import shutil
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import platformdirs
-from attrs import frozen
+from attrs import evolve, frozen
 
 from dice_lsp import process
 from dice_lsp.records import CompileFailed, CompileMessage
 from dice_lsp.worker.confine import Confinement, compiler_policy, program_policy
-from dice_lsp.worker.elf import variables
+from dice_lsp.worker.elf import plain_name, variables
 from dice_lsp.worker.host_text import FILE_NAME, Unsupported, prepare_text, standard_flag
 from dice_lsp.worker.launch import (
     READ_UNORDERED,
@@ -40,6 +40,7 @@ from dice_lsp.worker.launch import (
     Guard,
     Launch,
     NotSupported,
+    Pointer,
     Prepared,
     Ran,
     RunResult,
@@ -91,9 +92,11 @@ _ORDERS = {BlockOrder.ASCENDING: 0, BlockOrder.DESCENDING: 1, BlockOrder.RANDOM:
 _GUARDS = {Guard.RIGHT: 0, Guard.LEFT: 1}
 _HEADER = struct.Struct("<4I")
 _VARIABLE = struct.Struct("<2Q")
-_LAUNCH = struct.Struct("<3I3I6I2Q")
+_LAUNCH = struct.Struct("<3I3I8I2Q")
 _ARGUMENT = struct.Struct("<2Q4I")
-_JOB_MAGIC = 0x32454344
+_POINTER = struct.Struct("<4IQ")
+_SETTING = struct.Struct("<2IQ")
+_JOB_MAGIC = 0x33454344
 
 _WATCHED = {
     "part": "races were watched for in the first blocks only",
@@ -399,6 +402,7 @@ class HostKernel:
         found = variables(shared.read_bytes()) if source.function is None else ()
         mine = [variable for variable in found if variable.section == _DEVICE_SECTION]
         self._variables = sorted(mine, key=lambda variable: variable.address)
+        self._pointers = frozenset(parameter.name for parameter in source.kernel.parameters if parameter.pointer)
         kinds = {
             parameter.name: source.template.get(parameter.element, parameter.element)
             for parameter in source.kernel.parameters
@@ -431,7 +435,17 @@ class HostKernel:
         function = self._source.function is not None
         if function:
             launches = [_as_function_call(launch) for launch in launches]
-        records, offsets, total = self._layout(launches)
+        # The runner wants what is passed first, in the order of the parameters.
+        launches = [
+            evolve(launch, arguments=tuple(sorted(launch.arguments, key=_is_hidden))) for launch in launches
+        ]  # fmt: skip
+        missing = next(
+            (name for launch in launches for name in launch.variables if self._number_of(name) is None), None
+        )
+        if missing is not None:
+            return [NotSupported(f"the variable {plain_name(missing)} of the recorded launch is not in the text")]
+        layout = self._layout(launches)
+        records, offsets, total = layout.records, layout.offsets, layout.total
         fd = os.memfd_create("dice-job", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else _unlinked_file()
         try:
             os.ftruncate(fd, total)
@@ -441,6 +455,8 @@ class HostKernel:
                     for argument, offset in zip(launch.arguments, places, strict=True):
                         data = _bytes_of(argument)
                         job[offset : offset + len(data)] = data
+                for offset, data in layout.settings:
+                    job[offset : offset + len(data)] = data
                 # Deadlines are the processor's time; a machine that has other work takes longer.
                 cpu_s = sum(launch.deadline_s for launch in launches) + _START_ALLOWANCE_S
                 deadline = _PATIENCE * cpu_s
@@ -465,11 +481,16 @@ class HostKernel:
         finally:
             os.close(fd)
 
-    def _layout(self, launches: Sequence[Launch]) -> tuple[bytes, list[list[int]], int]:
-        count = sum(len(launch.arguments) for launch in launches)
+    def _layout(self, launches: Sequence[Launch]) -> "_Layout":
         head = [_HEADER.pack(_JOB_MAGIC, len(launches), len(self._variables), self._source.function is not None)]
         head += [_VARIABLE.pack(variable.address, variable.size_bytes) for variable in self._variables]
-        at = sum(map(len, head)) + _LAUNCH.size * len(launches) + _ARGUMENT.size * count
+        at = sum(map(len, head)) + sum(
+            _LAUNCH.size
+            + _ARGUMENT.size * len(launch.arguments)
+            + _POINTER.size * len(_pointers(launch))
+            + _SETTING.size * len(launch.variables)
+            for launch in launches
+        )
         tail: list[bytes] = []
         offsets: list[list[int]] = []
         for launch in launches:
@@ -483,6 +504,8 @@ class HostKernel:
                     _GUARDS[launch.guard],
                     len(launch.arguments),
                     launch.shift_bytes,
+                    len(_pointers(launch)),
+                    len(launch.variables),
                     0,
                     launch.seed & (2**64 - 1),
                     max(1, int(launch.deadline_s * 1e6)),
@@ -498,14 +521,37 @@ class HostKernel:
                         itemsize = max(8, itemsize)
                     align = max(16, itemsize & -itemsize) if self._vectors else itemsize & -itemsize
                     flags = _WRITABLE * argument.writable + _INTEGER * (argument.name in self._integers)
-                    tail.append(_ARGUMENT.pack(size, at, ord("p"), flags, itemsize, align))
+                    tail.append(_ARGUMENT.pack(size, at, ord("p" if argument.passed else "h"), flags, itemsize, align))
                 else:
                     size = len(argument.data)
                     kind = self._scalar_kinds.get(argument.name, "b") if self._source.function is not None else "b"
-                    tail.append(_ARGUMENT.pack(size, at, ord(kind), 0, 1, 1))
+                    tail.append(
+                        _ARGUMENT.pack(size, at, ord("a" if argument.name in self._pointers else kind), 0, 1, 1)
+                    )
                 at += size
             offsets.append(places)
-        return b"".join(head + tail), offsets, max(at, 1)
+        for launch in launches:
+            numbers = {
+                argument.name: n for n, argument in enumerate(launch.arguments) if isinstance(argument, BufferArgument)
+            }
+            tail += [
+                _POINTER.pack(number, pointer.offset, numbers[pointer.buffer], 0, pointer.byte_offset)
+                for number, pointer in _pointers(launch)
+            ]
+        settings: list[tuple[int, bytes]] = []
+        for launch in launches:
+            for name, data in launch.variables.items():
+                if (number := self._number_of(name)) is not None:
+                    tail.append(_SETTING.pack(number, len(data), at))
+                    settings.append((at, data))
+                    at += len(data)
+        return _Layout(b"".join(head + tail), offsets, settings, max(at, 1))
+
+    def _number_of(self, name: str) -> int | None:
+        """The number of a device variable by its mangled name, or by its plain one where that is the only such."""
+        exact = [n for n, variable in enumerate(self._variables) if variable.symbol == name]
+        plain = [n for n, variable in enumerate(self._variables) if variable.name == plain_name(name)]
+        return exact[0] if exact else plain[0] if len(plain) == 1 else None
 
     def _read(
         self, done: process.Finished, launches: Sequence[Launch], offsets: list[list[int]], job: mmap.mmap
@@ -528,7 +574,8 @@ class HostKernel:
                 for number in rest[3].split(",") if rest[3] else ():
                     name = launch.arguments[int(number)].name
                     seen.append(f"`{name}` {READ_UNORDERED}")
-                results.append(Ran(outputs, int(rest[0]) / 1e6, (*notes, *seen), self._changed(rest[2])))
+                told = (*_without_set(notes, launch.variables), *seen)
+                results.append(Ran(outputs, int(rest[0]) / 1e6, told, self._changed(rest[2])))
             elif len(results) < len(launches):
                 results.append(self._fault(word, rest, launches[len(results)]))
                 return results
@@ -651,6 +698,36 @@ class HostKernel:
                 if match:
                     return f", line {match[1]}"
         return ""
+
+
+@frozen
+class _Layout:
+    """A job for the runner: its records, where the bytes of each launch's arguments and variables lie, and its length."""
+
+    records: bytes
+    offsets: list[list[int]]
+    settings: list[tuple[int, bytes]]
+    total: int
+
+
+def _without_set(notes: Sequence[str], variables: Mapping[str, bytes]) -> tuple[str, ...]:
+    """The notes without those that say that a variable is zero which the launch sets."""
+    names = {plain_name(symbol) for symbol in variables}
+    return tuple(note for note in notes if not any(note.startswith(f"constant memory {name} ") for name in names))
+
+
+def _is_hidden(argument: BufferArgument | ScalarArgument) -> bool:
+    return isinstance(argument, BufferArgument) and not argument.passed
+
+
+def _pointers(launch: Launch) -> list[tuple[int, Pointer]]:
+    """The pointers among a launch's by-value arguments, each with its argument's number."""
+    return [
+        (number, pointer)
+        for number, argument in enumerate(launch.arguments)
+        if isinstance(argument, ScalarArgument)
+        for pointer in argument.pointers
+    ]
 
 
 def _scalar_kind(element: str) -> str:

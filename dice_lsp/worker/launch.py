@@ -30,6 +30,20 @@ class BufferArgument:
     """False for buffers the kernel must not change: the back end reports a change as `mutated`."""
     repeats: int = 1
     """The buffer is `initial` this many times over; only in a launch with `windows`."""
+    passed: bool = True
+    """False for memory that is no argument itself: others point into it."""
+
+
+@frozen
+class Pointer:
+    """An address among the bytes of a by-value argument, which the back end fills in once the buffers have a place."""
+
+    offset: int
+    """Of its first byte in the argument."""
+    buffer: str
+    """Name of a buffer of the same launch."""
+    byte_offset: int = 0
+    """Where in the buffer it points; one past the last byte at most."""
 
 
 @frozen
@@ -38,6 +52,8 @@ class ScalarArgument:
 
     name: str
     data: bytes
+    pointers: tuple[Pointer, ...] = ()
+    """What is an address in `data`: a struct's pointers, or the whole of it for a pointer into a buffer."""
 
 
 Argument = Union[BufferArgument, ScalarArgument]
@@ -77,6 +93,8 @@ class Launch:
     windows: tuple[int, ...] = ()
     """With repeated buffers: the repetitions that come back, one behind the other (GPU only). Of a buffer that is not
     repeated every window is the whole of it."""
+    variables: Mapping[str, bytes] = field(factory=dict)
+    """What variables of the device code hold when the launch begins, by their mangled names; others as the code says."""
 
 
 @frozen(eq=False)

@@ -548,7 +548,7 @@ def _match(function: Function, kernel: Kernel) -> "dict[str, str] | BadReference
     own = {parameter.name: parameter for parameter in kernel.parameters}
     for parameter in function.parameters:
         element = element_of(parameter.element)
-        if element is None or parameter.indirections > 1:
+        if element is None or parameter.indirections > 1 or (element.lanes > 1 and not parameter.pointer):
             return BadReference(
                 f"parameter `{parameter.name}` of {function.name} has the type `{parameter.spelling}`, which is not known here"
             )
@@ -599,6 +599,8 @@ class KernelYardstick:
 
     def exactly(self, bound: Bound) -> Expectation | None:
         threads = int(np.prod(bound.grid) * np.prod(bound.block))
+        if bound.values or bound.variables:
+            return None  # a struct of doubles would have another layout
         if bound.large or threads > _EMULATED_THREADS or bound.bytes > _EMULATED_BYTES:
             return None
         if not any(widened_element(buffer.element) is FLOAT64 for buffer in bound.checked):
@@ -705,6 +707,8 @@ def open_kernel(
     mine, theirs = ([(p.name, p.element, p.pointer) for p in k.parameters] for k in (kernel, baseline.kernel))
     if mine != theirs:
         return BadReference("the accepted kernel has other parameters than this one")
+    if [p.fields for p in kernel.parameters] != [p.fields for p in baseline.kernel.parameters]:
+        return BadReference("the structs that the accepted kernel takes are laid out in another way")
     prepared = backend.prepare(baseline)
     if isinstance(prepared, CompileFailed):
         return BadReference("the accepted kernel does not compile")
@@ -920,7 +924,7 @@ def _counted(
 
 def _tells(small: Bound, bound: Bound) -> bool:
     """No size of the small case is so small that a sum over it would be none."""
-    return all(small.dims[name] >= min(_TELLING_TERMS, size) for name, size in bound.dims.items())
+    return all(small.dims.get(name, 0) >= min(_TELLING_TERMS, size) for name, size in bound.dims.items())
 
 
 def _usable(answer: "Expectation | BadReference") -> bool:

@@ -71,33 +71,50 @@ def run(folder: str) -> None:
     driver.ask("cuModuleLoadData", ctypes.byref(module), code)
     driver.ask("cuModuleGetFunction", ctypes.byref(function), module, plan["symbol"].encode())
     for launch in plan["launches"]:
+        _set_variables(driver, module, launch["variables"])
         _launch(driver, function, launch, base)
     with open(os.path.join(folder, ENDED), "w", encoding="utf-8"):
         pass
+
+
+def _set_variables(driver: Driver, module: ctypes.c_void_p, variables: dict[str, str]) -> None:
+    for name, digits in variables.items():
+        data = bytes.fromhex(digits)
+        address, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
+        driver.ask("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(nbytes), module, name.encode())
+        if nbytes.value < len(data):
+            raise Unusable(f"the variable {name} has {nbytes.value} bytes, {len(data)} were recorded")
+        driver.ask("cuMemcpyHtoD_v2", address, ctypes.create_string_buffer(data, len(data)), ctypes.c_size_t(len(data)))
 
 
 def _launch(driver: Driver, function: ctypes.c_void_p, launch: dict[str, Any], base: int) -> None:
     smem_bytes = int(launch["smem_bytes"])
     if smem_bytes > STATIC_SMEM_LIMIT_BYTES:
         driver.ask("cuFuncSetAttribute", function, MAX_DYNAMIC_SMEM_BYTES_ATTRIBUTE, smem_bytes)
-    buffers: list[ctypes.c_uint64] = []
+    buffers: dict[str, ctypes.c_uint64] = {}
     values: list[Any] = []
     for argument in launch["arguments"]:
         if "data" in argument:
-            values.append(ctypes.create_string_buffer(bytes.fromhex(argument["data"])))
             continue
         address, nbytes = ctypes.c_uint64(), ctypes.c_size_t(argument["nbytes"])
         driver.ask("cuMemAlloc_v2", ctypes.byref(address), nbytes)
         if argument["offset"] is not None:
             driver.ask("cuMemcpyHtoD_v2", address, ctypes.c_void_p(base + argument["offset"]), nbytes)
-        buffers.append(address)
-        values.append(address)
+        buffers[argument["name"]] = address
+    for argument in launch["arguments"]:
+        if "data" in argument:
+            data = bytearray.fromhex(argument["data"])
+            for at, buffer, byte_offset in argument["pointers"]:
+                data[at : at + 8] = (buffers[buffer].value + byte_offset).to_bytes(8, "little")
+            values.append(ctypes.create_string_buffer(bytes(data)))
+        elif argument["passed"]:
+            values.append(buffers[argument["name"]])
     pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
     # Copies from plain memory may still be under way when they return.
     driver.ask("cuCtxSynchronize")
     driver.ask("cuLaunchKernel", function, *launch["grid"], *launch["block"], smem_bytes, None, pointers, None)
     driver.ask("cuCtxSynchronize")
-    for address in buffers:
+    for address in buffers.values():
         driver.ask("cuMemFree_v2", address)
 
 

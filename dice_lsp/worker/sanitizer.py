@@ -246,7 +246,8 @@ def _write(folder: Path, cubin: bytes, symbol: str, device_index: int, bounds: S
         arguments: list[dict[str, object]] = []
         for argument in bound.launch().arguments:
             if isinstance(argument, ScalarArgument):
-                arguments.append({"data": argument.data.hex()})
+                pointers = [(p.offset, p.buffer, p.byte_offset) for p in argument.pointers]
+                arguments.append({"data": argument.data.hex(), "pointers": pointers})
                 continue
             assert isinstance(argument, BufferArgument)
             offset = None
@@ -255,9 +256,22 @@ def _write(folder: Path, cubin: bytes, symbol: str, device_index: int, bounds: S
                 offset, padded = end, raw + bytes(-len(raw) % _ALIGNMENT)
                 pieces.append(padded)
                 end += len(padded)
-            arguments.append({"nbytes": argument.initial.nbytes, "offset": offset})
+            arguments.append(
+                {
+                    "name": argument.name,
+                    "nbytes": argument.initial.nbytes,
+                    "offset": offset,
+                    "passed": argument.passed,
+                }
+            )
         launches.append(
-            {"grid": bound.grid, "block": bound.block, "smem_bytes": bound.smem_bytes, "arguments": arguments}
+            {
+                "grid": bound.grid,
+                "block": bound.block,
+                "smem_bytes": bound.smem_bytes,
+                "arguments": arguments,
+                "variables": {name: data.hex() for name, data in bound.variables.items()},
+            }
         )
     plan = {"device": device_index, "symbol": symbol, "launches": launches}
     (folder / sanitized_run.PLAN).write_text(json.dumps(plan), encoding="utf-8")

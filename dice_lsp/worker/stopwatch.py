@@ -24,6 +24,8 @@ from dice_lsp.worker.gpu_driver import (
     allow_dynamic_smem,
     ask,
     error_name,
+    value_sizes,
+    with_addresses,
 )
 from dice_lsp.worker.monitor import POWER_CAP_BIT, Monitor
 
@@ -227,6 +229,9 @@ class Card(Protocol):
     def cubin(self, program: Mapping[str, Any]) -> bytes:
         """The device code that a program of the parent's names."""
 
+    def set_variables(self, function: Function, variables: Mapping[str, str]) -> str | None:
+        """Give variables of freshly loaded device code what they should hold; one sentence if one is not there."""
+
 
 @define
 class _Buffer:
@@ -340,6 +345,8 @@ class Stopwatch:
         self.multiprocessors = card.attribute("MULTIPROCESSOR_COUNT")
         self.releases: list[Callable[[], None]] = []
         self.programs: list[list[Function]] = []
+        self.missing: str | None = None
+        """What a program lacks of the variables that it should be given."""
         """Each program as often as its code is loaded."""
         self.buffers: list[_Buffer] = []
         self.seeds = int(params["seeds"])
@@ -379,7 +386,10 @@ class Stopwatch:
 
     def _load_once(self, number: int) -> Function:
         program = self.params["programs"][number]
-        return self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes)
+        function = self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes)
+        self.driver.get_ready(function, value_sizes(self.params["arguments"]), self.smem_bytes)
+        self.missing = self.card.set_variables(function, self.params.get("variables", {}))
+        return function
 
     def _load(self) -> dict[str, Any] | None:
         """Load the code, of two programs in the order 0110; an answer if that of a program does not load here."""
@@ -388,6 +398,8 @@ class Stopwatch:
         for number in (*range(count), *(reversed(range(count)) if count > 1 else ())):
             try:
                 self.programs[number].append(self._load_once(number))
+                if self.missing is not None:
+                    return {"declined": self.missing}
             except DriverError as error:
                 if error.code in UNLOADABLE or error.code == NOT_FOUND:
                     return {"unloadable": {"program": number, "reason": error_name(error.code)}}
@@ -467,11 +479,14 @@ class Stopwatch:
         return seed_of_set(index, self.seeds, self.exchanged)
 
     def _arguments(self, copy: int, index: int) -> list["int | bytes"]:
-        buffers = iter(self.buffers)
+        addresses = {buffer.name: buffer.address(copy, index) for buffer in self.buffers}
         seed = self.seed_of(index)
         return [
-            bytes.fromhex(a["data"][seed]) if "data" in a else next(buffers).address(copy, index)
+            with_addresses(bytes.fromhex(a["data"][seed]), a.get("pointers", ()), addresses)
+            if "data" in a
+            else addresses[a["name"]]
             for a in self.params["arguments"]
+            if a.get("passed", True)
         ]
 
     # What is queued

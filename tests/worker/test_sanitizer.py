@@ -349,7 +349,12 @@ int cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    void* stream, void** values, void** extra) {
   launched = true;
   return SAY("launch %d %u %u %u %u %u %u %u n=%d x=%d\n", f == (void*)9 && !stream && !extra, gx, gy, gz, bx, by, bz, smem,
-             *(int*)values[0], **(int**)values[1]);
+             *(int*)values[0], **(int**)values[1]) + SAY("inside %d\n", **(int**)((char*)values[3] + 8) - 42);
+}
+int cuModuleGetGlobal_v2(unsigned long long* p, size_t* n, void* m, const char* name) {
+  static int table[2];
+  *p = (unsigned long long)table, *n = sizeof table;
+  return SAY("variable %d %s\n", m == (void*)8, name);
 }
 }
 """
@@ -376,10 +381,13 @@ def child(folder: Path, driver: Path, **variables: str) -> tuple[subprocess.Comp
                 "block": [256, 1, 1],
                 "smem_bytes": 65536,
                 "arguments": [
-                    {"data": (1000).to_bytes(4, "little").hex()},
-                    {"nbytes": 4000, "offset": 64},
-                    {"nbytes": 4000, "offset": None},
+                    {"data": (1000).to_bytes(4, "little").hex(), "pointers": []},
+                    {"name": "x", "nbytes": 4000, "offset": 64, "passed": True},
+                    {"name": "y", "nbytes": 4000, "offset": None, "passed": True},
+                    {"data": (7).to_bytes(16, "little").hex(), "pointers": [[8, "p.data", 400]]},
+                    {"name": "p.data", "nbytes": 4000, "offset": 64, "passed": False},
                 ],
+                "variables": {"_ZN4ours5tableE": (5).to_bytes(8, "little").hex()},
             }
         ],
     }
@@ -398,14 +406,15 @@ def test_the_program_launches_what_the_plan_says(tmp_path: Path, driver: Path) -
     assert done.returncode == 0, done.stderr
     assert (tmp_path / sanitized_run.ENDED).exists()
     assert calls == [
-        "init", "device 3", "code \x7fELF", "function _Z5scalei", "attribute 8 65536", "alloc 4000", "copy 4000 42",
-        "alloc 4000", "launch 1 4 1 1 256 1 1 65536 n=1000 x=42", "free", "free",
+        "init", "device 3", "code \x7fELF", "function _Z5scalei", "variable 1 _ZN4ours5tableE", "copy 8 5",
+        "attribute 8 65536", "alloc 4000", "copy 4000 42", "alloc 4000", "alloc 4000", "copy 4000 42",
+        "launch 1 4 1 1 256 1 1 65536 n=1000 x=42", "inside 0", "free", "free", "free",
     ]  # fmt: skip
 
 
 def test_the_program_says_which_call_failed(tmp_path: Path, driver: Path) -> None:
     done, calls = child(tmp_path, driver, FAILS="1")
-    assert done.returncode == sanitized_run.UNUSABLE and calls[-1].startswith("launch 1")
+    assert done.returncode == sanitized_run.UNUSABLE and calls[-2].startswith("launch 1")
     assert done.stderr.decode().strip() == "cuCtxSynchronize answered CUDA_ERROR_LAUNCH_FAILED"
     assert not (tmp_path / sanitized_run.ENDED).exists()
 

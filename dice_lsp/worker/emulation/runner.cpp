@@ -55,22 +55,38 @@ struct JobVariable {
 struct JobLaunch {
     uint32_t grid[3], block[3];
     uint32_t smem_bytes, order, guard, arguments;
-    uint32_t shift_bytes, unused;  // how far past a multiple of 16 the buffers begin
+    uint32_t shift_bytes;  // how far past a multiple of 16 the buffers begin
+    uint32_t pointers, settings, unused;
     uint64_t seed, deadline_us;
 };
 
+// Of kind 'p' a buffer that is passed, 'h' one that others point into, 'a' an address, else as in `dice_emu_arg`. Those that
+// are passed come first.
 struct JobArgument {
     uint64_t size, offset;
     uint32_t kind, flags, itemsize, align;
 };
 
-constexpr uint32_t job_magic = 0x32454344;
+// An address among the bytes of a by-value argument: where in it, and where in which buffer it points.
+struct JobPointer {
+    uint32_t argument, offset, buffer, unused;
+    uint64_t byte_offset;
+};
+
+// What a device variable holds when a launch begins: the variable's number, and where in the job the bytes lie.
+struct JobSetting {
+    uint32_t variable, size;
+    uint64_t offset;
+};
+
+constexpr uint32_t job_magic = 0x33454344;
 enum { order_ascending, order_descending, order_random };
 enum { guard_right, guard_left };
 enum { flag_writable = 1, flag_integer = 2 };
 
 constexpr int max_threads = 1024;
 constexpr int max_arguments = 256;
+constexpr size_t max_value_bytes = 4096;  // of all parameters together, before CUDA 12.1
 constexpr uint64_t patience = 8;
 constexpr unsigned char canary = 0xC3;
 constexpr unsigned char poison = 0xFF;
@@ -1153,16 +1169,18 @@ void say_changed(const char* before) {
     if (!named) say("-1");
 }
 
-void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_fd, size_t job_bytes, const char* device_copy) {
+// `device_copy` is what the device variables hold at first, and has room for what this launch sets.
+void run_launch(const JobLaunch& launch, const JobArgument* arguments, const JobPointer* pointers, const JobSetting* settings,
+                int job_fd, size_t job_bytes, char* device_copy) {
     static dice_emu_arg values[max_arguments];
-    static unsigned char scalars[max_arguments][256] __attribute__((aligned(16)));
+    static unsigned char scalars[max_arguments][max_value_bytes] __attribute__((aligned(64)));
     char* job = static_cast<char*>(mmap(nullptr, job_bytes, PROT_READ, MAP_SHARED, job_fd, 0));
     if (job == MAP_FAILED) die("the job could not be mapped");
     buffer_count = 0;
     for (uint32_t i = 0; i < launch.arguments; ++i) {
         const JobArgument& a = arguments[i];
         values[i].kind = a.kind;
-        if (a.kind == 'p') {
+        if (a.kind == 'p' || a.kind == 'h') {
             Buffer& b = buffers[buffer_count++];
             b.argument = static_cast<int>(i);
             b.itemsize = a.itemsize;
@@ -1174,15 +1192,28 @@ void run_launch(const JobLaunch& launch, const JobArgument* arguments, int job_f
             values[i].data = b.data;
             values[i].size = a.itemsize;
         } else {
-            if (a.size > sizeof scalars[i]) die("an argument is larger than 256 bytes");
+            if (a.size > sizeof scalars[i]) die("an argument is larger than 4096 bytes");
             memcpy(scalars[i], job + a.offset, a.size);
             values[i].data = scalars[i];
             values[i].size = static_cast<unsigned>(a.size);
         }
     }
+    for (uint32_t i = 0; i < launch.pointers; ++i) {
+        const JobPointer& p = pointers[i];
+        const char* address = static_cast<const char*>(values[p.buffer].data) + p.byte_offset;
+        memcpy(scalars[p.argument] + p.offset, &address, sizeof address);
+    }
+    for (uint32_t i = 0; i < launch.arguments; ++i)
+        if (values[i].kind == 'a') memcpy(&values[i].data, scalars[i], sizeof values[i].data);
+    dice_emu_module_info& m = *module_info;
+    for (uint32_t i = 0; i < launch.settings; ++i) {
+        const JobVariable& v = variables[settings[i].variable];
+        long at = reinterpret_cast<const char*>(module_base + v.offset) - m.device_begin;
+        if (at < 0 || at + settings[i].size > m.device_end - m.device_begin) die("a variable is not among those of the device");
+        memcpy(device_copy + at, job + settings[i].offset, settings[i].size);
+    }
     munmap(job, job_bytes);
 
-    dice_emu_module_info& m = *module_info;
     memcpy(m.device_begin, device_copy, static_cast<size_t>(m.device_end - m.device_begin));
     place(dynamic_shared, launch.smem_bytes, 16, true);
     *m.dynamic_shared = dynamic_shared.data;
@@ -1500,6 +1531,17 @@ int main(int count, char** words) {
     for (uint32_t i = 0; i < head.launches; ++i) argument_count += launches[i].arguments;
     JobArgument* arguments = static_cast<JobArgument*>(malloc(argument_count * sizeof(JobArgument) + 1));
     memcpy(arguments, record, argument_count * sizeof(JobArgument));
+    record += argument_count * sizeof(JobArgument);
+    size_t pointer_count = 0, setting_count = 0;
+    for (uint32_t i = 0; i < head.launches; ++i) {
+        pointer_count += launches[i].pointers;
+        setting_count += launches[i].settings;
+    }
+    JobPointer* pointers = static_cast<JobPointer*>(malloc(pointer_count * sizeof(JobPointer) + 1));
+    memcpy(pointers, record, pointer_count * sizeof(JobPointer));
+    record += pointer_count * sizeof(JobPointer);
+    JobSetting* settings = static_cast<JobSetting*>(malloc(setting_count * sizeof(JobSetting) + 1));
+    memcpy(settings, record, setting_count * sizeof(JobSetting));
     munmap(mapped, job_bytes);
 
     install_handlers();
@@ -1513,26 +1555,32 @@ int main(int count, char** words) {
     size_t device_bytes = static_cast<size_t>(module_info->device_end - module_info->device_begin);
     char* device_copy = static_cast<char*>(malloc(device_bytes + 1));
     memcpy(device_copy, module_info->device_begin, device_bytes);
+    char* launch_copy = static_cast<char*>(malloc(device_bytes + 1));
     filtered = filtered && confine(false);
     say("confinement\t%s\n", filtered ? "seccomp" : "limits");
 
     const JobArgument* at = arguments;
     for (uint32_t i = 0; i < head.launches; ++i) {
-        if (launches[i].arguments != module_info->arity) {
-            say("arity\t%u\t%u\n", module_info->arity, launches[i].arguments);
+        uint32_t passed = 0;
+        while (passed < launches[i].arguments && at[passed].kind != 'h') ++passed;
+        if (passed != module_info->arity) {
+            say("arity\t%u\t%u\n", module_info->arity, passed);
             _exit(0);
         }
-        for (uint32_t k = 0; k < launches[i].arguments; ++k) {
+        for (uint32_t k = 0; k < passed; ++k) {
             const dice_emu_param& p = module_info->params[k];
-            bool pointer = at[k].kind == 'p';
-            if (pointer != (p.kind == 'p') || (pointer && p.size > 1 && p.size != at[k].itemsize) ||
+            bool pointer = at[k].kind == 'p' || at[k].kind == 'a';
+            if (pointer != (p.kind == 'p') || (at[k].kind == 'p' && p.size > 1 && p.size != at[k].itemsize) ||
                 (!pointer && (p.kind == 'b' || at[k].kind == 'b') && p.size != at[k].size)) {
                 say("mismatch\t%u\t%c\t%u\n", k, static_cast<char>(p.kind), p.size);
                 _exit(0);
             }
         }
-        run_launch(launches[i], at, job_fd, job_bytes, device_copy);
+        memcpy(launch_copy, device_copy, device_bytes);
+        run_launch(launches[i], at, pointers, settings, job_fd, job_bytes, launch_copy);
         at += launches[i].arguments;
+        pointers += launches[i].pointers;
+        settings += launches[i].settings;
     }
     _exit(0);
 }
