@@ -20,7 +20,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from dice_lsp import __version__, check_command
-from dice_lsp.command_line import UsageError, add_settings, read_document, settings_for, user_settings, write_whole
+from dice_lsp.command_line import (
+    UsageError,
+    add_settings,
+    read_document,
+    settings_for,
+    settings_of,
+    user_settings,
+    write_whole,
+)
 from dice_lsp.config import Settings, resolve
 from dice_lsp.hint import candidate_title
 from dice_lsp.json_output import check_schema, fill_document, fill_schema
@@ -96,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     worker.set_defaults(run=_worker)
 
     doctor = commands.add_parser("doctor", help="what is found on this machine, what is missing, what to run")
+    doctor.add_argument("file", nargs="?", type=Path, help="tell instead with which flags this file is compiled, and why")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    add_settings(doctor)
     doctor.set_defaults(run=_doctor)
 
     model = commands.add_parser("model", help="checkpoints: list, pull, use")
@@ -273,7 +283,9 @@ def _fill_table(title: str, report: FillReport) -> Table:
 def _doctor(arguments: argparse.Namespace) -> int:
     from dice_lsp.doctor import examine
 
-    findings = asyncio.run(examine(user_settings()))
+    if arguments.file is not None:
+        return _doctor_of_file(arguments)
+    findings = asyncio.run(examine(settings_of(arguments, user_settings())))
     if arguments.json:
         print(json.dumps({"findings": [attrs.asdict(finding) for finding in findings]}, indent=2))
     else:
@@ -285,6 +297,37 @@ def _doctor(arguments: argparse.Namespace) -> int:
             table.add_row(signs[finding.state], escape(finding.what), escape(finding.found), escape(finding.next_step))
         Console().print(table)
     return 1 if any(finding.state == "missing" for finding in findings) else 0
+
+
+def _doctor_of_file(arguments: argparse.Namespace) -> int:
+    """The flags of one file: exit code 1 when something of them could not be read or taken."""
+    from dice_lsp.doctor import examine_flags
+
+    if not arguments.file.is_file():
+        raise UsageError(f"{arguments.file} is not a file")
+    settings, complaints = settings_for(arguments.file, arguments)
+    told = asyncio.run(examine_flags(str(arguments.file.resolve()), settings))
+    notes = [*complaints, *told.notes]
+    if arguments.json:
+        print(json.dumps(attrs.asdict(told) | {"file": str(arguments.file), "notes": notes}, indent=2))
+        return 1 if notes else 0
+    console = Console()
+
+    def say(sentence: str) -> None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    say(f"{arguments.file}: {told.origin or 'no flags of a build; those of the settings only'}")
+    if told.flags:
+        table = Table()
+        for head in ("flag", "from", "what becomes of it"):
+            table.add_column(head, overflow="fold")
+        for row in told.flags:
+            table.add_row(escape(row.written), escape(row.source), escape(row.fate))
+        console.print(table)
+    say(f"compiled for {told.architecture} with: {' '.join(told.given) or 'no flags'}")
+    for sentence in notes:
+        say(sentence)
+    return 1 if notes else 0
 
 
 def _model_list(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 `missing` is what the tool cannot work without, `note` what would make it better or does not work here.
 """
 
+import asyncio
 import platform
 import shutil
 import sys
@@ -13,8 +14,12 @@ from attrs import frozen
 from dice_lsp import __version__, process
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
+from dice_lsp.flag_finder import shared_finder
 from dice_lsp.process import ChildDied, ChildError
+from dice_lsp.source.architectures import choose
+from dice_lsp.source.flags import FlagRow
 from dice_lsp.worker.client import WorkerClient
+from dice_lsp.worker.compile import DEFAULT_ARCH
 
 
 @frozen
@@ -26,6 +31,43 @@ class Finding:
     what: str
     found: str
     next_step: str = ""
+
+
+@frozen
+class FileFlags:
+    """With which flags one file is compiled, and where each comes from."""
+
+    origin: str
+    """Whose flags of the project these are; empty without any."""
+    flags: tuple[FlagRow, ...]
+    """Every flag that was found, in order, and what becomes of it."""
+    given: tuple[str, ...]
+    """What a compiler is given, include folders and headers among it."""
+    architecture: str
+    """The one that is compiled for."""
+    notes: tuple[str, ...]
+
+
+async def examine_flags(path: str, settings: Settings) -> FileFlags:
+    """Look for the flags of the file at `path`; starts the worker once, which knows the GPU and the compilers."""
+    found = await asyncio.to_thread(shared_finder().find, path, settings)
+    flags = found.flags
+    asked, device, notes = settings.arch, "auto", [*found.notes, *flags.complaints]
+    worker = WorkerClient(settings)
+    try:
+        hello = await worker.hello()
+    except (ChildDied, ChildError, TimeoutError) as error:
+        notes.append(f"{error}; run `dice-lsp worker` by hand and read what it says")
+    else:
+        device = hello["here"]["arch"]
+        if asked == "auto":
+            choice = choose(flags.architectures, device, hello["archs"], hello["toolkit"])
+            asked, notes = choice.arch, [*notes, *filter(None, [choice.note])]
+    finally:
+        await worker.close()
+    given = (*flags.flags, *(f"-I{folder}" for folder in flags.include_dirs), *(f"-include {h}" for h in flags.pre_includes))
+    named = next((flag.removeprefix("-arch=") for flag in flags.flags if flag.startswith("-arch=")), asked)
+    return FileFlags(flags.origin, flags.rows, given, DEFAULT_ARCH if named == "auto" else named, tuple(notes))
 
 
 async def examine(settings: Settings) -> list[Finding]:

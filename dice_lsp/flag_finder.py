@@ -162,8 +162,9 @@ class FlagFinder:
         build = None
         if wanted != "off" and not path.endswith((".py", ".ipynb")):
             build = self._build_flags(path, wanted, look)
+        missing = frozenset(file for file in look.missing if os.path.dirname(file) in look.levels)
         found = FoundFlags(
-            DeviceFlags((), (), ()), frozenset(look.read), frozenset(look.missing), frozenset(look.levels),
+            DeviceFlags((), (), ()), frozenset(look.read), missing, frozenset(look.levels),
             tuple(dict.fromkeys(look.notes)),
         )  # fmt: skip
         return build, found
@@ -171,6 +172,7 @@ class FlagFinder:
     def _build_flags(self, path: str, wanted: str, look: _Look) -> BuildFlags | None:
         root = workspace_root(Path(path).parent)
         levels = _levels(path, root)
+        look.levels |= {str(level) for level in levels if level.is_relative_to(root)}
         fragments = self._fragments(path, levels, root, look)
         place = next((each for _, each in reversed(fragments) if each is not None), None)
         edits = [fragment for fragment, _ in fragments]
@@ -213,8 +215,6 @@ class FlagFinder:
             here, chosen = self._presets(level, look)
             preset = preset or chosen
             files = [level / DATABASE, *_in_build_folders(level), *here] if places is None else places
-            if level.is_relative_to(root):
-                look.levels.add(str(level))
             loaded = [each for file in _newest_first(files, look) if (each := self._database(file, look)) is not None]
             for each in loaded:
                 entries = self._entries(each, path)

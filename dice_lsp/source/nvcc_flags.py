@@ -30,7 +30,7 @@ class Kind(StrEnum):
     HOST = "concerns the host compiler only: left out"
     LINK = "concerns linking: left out"
     OUTPUT = "says what is written, and where: left out, nothing is written"
-    TOOL = "names a program or a folder of programs: left out, programs are never chosen by a project"
+    TOOL = "a program or where programs are: left out, a project never chooses one"
     REPORT = "says what the compiler tells: left out"
     SPEED = "makes the compiler faster, not the code: left out"
     INPUT = "a file that is compiled: left out"
@@ -323,7 +323,7 @@ def _codes(value: str) -> list[str]:
 
 
 def _read(words: list[str], dialect: Dialect, depth: int) -> Iterator[Flag]:
-    at = 0
+    at, program = 0, depth == 0
     while at < len(words):
         word = words[at].strip()
         following = words[at + 1] if at + 1 < len(words) else None
@@ -334,8 +334,9 @@ def _read(words: list[str], dialect: Dialect, depth: int) -> Iterator[Flag]:
             yield Flag(word, Kind.FILE, "@", word[1:])
             continue
         if not word.startswith("-") or word == "-":
-            yield Flag(word, Kind.INPUT)
+            yield Flag(word, Kind.TOOL if program else Kind.INPUT)
             continue
+        program = False
         if dialect == "clang" and word in _CLANG_ARITHMETIC:
             yield from (evolve(flag, written=word) for flag in _read([_CLANG_ARITHMETIC[word]], "host", 1))
             continue

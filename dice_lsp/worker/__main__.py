@@ -119,6 +119,8 @@ class Worker:
     def hello(self, params: Any, job: process.Job) -> dict[str, Any]:
         """What is here: `nvrtc`, `nvcc` (versions or None), `headers`, `host`, `devices`, `no_device`, `backends`, `backend`.
 
+        `archs` are the compute capabilities that are compiled for, `toolkit` is the compiler's name as in the evidence.
+
         `sanitizer` is where compute-sanitizer lies and its version, or None; `sanitizer_missing` says why it cannot be run.
         """
         self._configure(params)
@@ -134,6 +136,8 @@ class Worker:
             "nvrtc": compiler.nvrtc_version,
             "nvrtc_missing": compiler.nvrtc_missing,
             "headers": bool(compiler.include_dirs),
+            "archs": sorted(compiler.archs),
+            "toolkit": compiler.toolkit,
             "nvcc": None if compiler.nvcc_version is None else f"{compiler.nvcc_version} ({compiler.nvcc_path})",
             "host": host,
             "devices": devices,
