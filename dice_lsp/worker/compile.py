@@ -837,6 +837,9 @@ class _Assembler:
     def _rewrite(self, index: int, part: DeviceSlice) -> str:
         """The slice with each include of a user's header naming its path, those left out blanked, `constexpr` marked."""
         edits: list[tuple[int, int, str]] = [(at, at + len(CONSTEXPR), CONSTEXPR) for at in part.constexpr_at]
+        for start, end, device in part.expansions:
+            if part.text[start:end].strip():
+                edits.append((start, end, device + "".join(re.findall(r"\r\n|\r|\n", part.text[start:end]))))
         for include in part.includes:
             ends = "".join(re.findall(r"\r\n|\r|\n", part.text[include.start : include.end]))
             if include.name == "cub/cub.cuh":
