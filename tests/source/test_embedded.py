@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dice_lsp.source.embedded import cuda_strings, cuda_view, is_python, literal, section, view_of_literal
+from dice_lsp.source.embedded import (
+    cuda_strings,
+    cuda_view,
+    document_of,
+    is_python,
+    literal,
+    section,
+    unit,
+    view_of_literal,
+)
 from dice_lsp.source.kernels import parse
 
 KERNEL = "__global__ void {name}(const float* x, float* y, int n) {{\n    int i = threadIdx.x;\n    if (i < n) y[i] = x[i];\n}}\n"
@@ -35,7 +44,14 @@ def test_two_strings_are_two_translation_units() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'a = f"""__global__ void f() {{ }}"""',
+        'a = f"""__global__ void f({T}* x) {{ }}"""',
+        'T = "float"\nT = "int"\na = f"""__global__ void f({T}* x) {{ }}"""',
+        'N = 123456\na = f"""__global__ void f(int* x) {{ x[0] = {N}; }}"""',
+        'N = 4\na = f"""__global__ void f(int* x) {{ x[0] = {N + 1}; }}"""',
+        'a = """__global__ void f(int* x) { x[0] = SIZE; }""".replace("SIZE", size)',
+        'a = other + """__global__ void f() { }"""',
+        'a = "//" "__global__ void f() { }"',
+        'b = "int" \na = b + """__global__ void f() { }"""',
         'a = """__global__ void f(%s* x) { }""" % "float"',
         'a = """__global__ void f({0}* x) { }""".format("float")',
         'a = """__global__ void f(%(t)s* x) { }"""',
@@ -87,3 +103,40 @@ def test_any_text_has_a_view_of_its_length(text: str) -> None:
     assert [i for i, c in enumerate(view) if c in "\r\n"] == [i for i, c in enumerate(text) if c in "\r\n"]
     for string in cuda_strings(text):
         assert text[string.end : string.end + len(string.quote)] == string.quote
+
+
+def test_what_a_program_fills_in_is_seen_where_it_fits() -> None:
+    text = """
+BLOCK, KIND = 256, "float"
+KIND = "float"
+a = f'''__global__ void f(float* x) {{ x[threadIdx.x] = {BLOCK}; }}'''
+b = '''__global__ void g({TYPE}* x) {{ x[{COUNT}] = 0; }}'''.format(TYPE="int", COUNT=BLOCK)
+c = '''__global__ void h(int* x) { x[0] = SIZE; }'''.replace("SIZE", str(BLOCK)).strip()
+"""
+    view = cuda_view(text)
+    assert len(view) == len(text)
+    assert [kernel.name for kernel in parse(view).kernels] == ["f", "g", "h"]
+    assert "{ x[threadIdx.x] = 256    ;  }" in view
+    assert "void g(int   * x)  { x[256    ] = 0;  }" in view
+    assert "x[0] = 256 ;" in view
+    first, _, third = cuda_strings(text)
+    written = literal("if (x) { y(); }", first)
+    assert written == "if (x) {{ y(); }}" and view_of_literal(written, first) == "if (x)  { y();  }"
+    assert literal("SIZE", third) is None and literal("size", third) == "size"
+
+
+def test_strings_that_are_joined_are_one_translation_unit() -> None:
+    helper = "common = '''\n__device__ float twice(float x) { return 2 * x; }\n'''\n"
+    first = "a = common + '''\n__global__ void f(float* x) { x[0] = twice(x[0]); }\n'''\n"
+    second = "b = '''\n__global__ void g(float* x) { x[0] = twice(x[0]); }\n'''\n"
+    text = helper + first + second + "m = load_inline(name='m', cpp_sources='', cuda_sources=[common, b])\n"
+    document = document_of("file:///p.py", 0, text)
+    f, g = parse(document.text).kernels
+    alone = unit(document, f.start).text
+    assert "twice(float x)" in alone and "void f" in alone and "void g" not in alone and len(alone) == len(text)
+    alone = unit(document, g.start).text
+    assert "twice(float x)" in alone and "void g" in alone and "void f" not in alone
+
+
+def test_a_kernel_that_is_torn_between_strings_is_left_out() -> None:
+    assert cuda_strings('a = ("__global__ void f() { "\n  "}")') == ()
