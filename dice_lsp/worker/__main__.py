@@ -423,6 +423,7 @@ def compile_job(wanted: JudgeJob, text: str, kernel: Kernel, arch: str) -> Compi
         arch=arch if wanted.arch == "auto" else wanted.arch,
         flags=wanted.flags,
         include_dirs=wanted.include_dirs,
+        pre_includes=wanted.pre_includes,
         block_threads={} if threads is None else {key: threads},
         smem_bytes={} if smem_bytes is None else {key: smem_bytes},
         deadline_s=wanted.compile_deadline_s,
@@ -462,6 +463,7 @@ def _source(wanted: JudgeJob, kernel: Kernel, program: Program, build: Compiled)
         template=wanted.spec.template,
         compiled=build,
         include_dirs=wanted.include_dirs,
+        pre_includes=program.pre_includes,
         flags=wanted.flags,
     )
 

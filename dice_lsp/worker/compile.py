@@ -81,6 +81,8 @@ class CompileJob:
     arch: str = "auto"
     flags: tuple[str, ...] = ()
     include_dirs: tuple[str, ...] = ()
+    pre_includes: tuple[str, ...] = ()
+    """Headers that are included before the text, by their absolute paths."""
     block_threads: Mapping[str, int] = field(factory=dict)
     """Kernel -> threads of a block, for the occupancy; else its launch bounds, else 256."""
     smem_bytes: Mapping[str, int] = field(factory=dict)
@@ -122,6 +124,8 @@ class Program:
     errors: tuple[CompileMessage, ...]
     missing: tuple[Include, ...]
     """Headers that were not found and were left out."""
+    pre_includes: tuple[str, ...] = ()
+    """Those of `headers` that are included before the text."""
 
     @property
     def device_text(self) -> str:
@@ -314,7 +318,7 @@ class Compiler:
         digest = hashlib.sha256()
         for part in (
             program.nvrtc_text, *program.heavy, *program.standard, *(f"{h.path}\0{h.text}" for h in program.headers),
-            self.arch_of(job), *job.flags, *(f"{k.start}:{k.name}" for k in job.kernels),
+            *program.pre_includes, self.arch_of(job), *job.flags, *(f"{k.start}:{k.name}" for k in job.kernels),
             repr(sorted((key, sorted(value.items())) for key, value in job.templates.items())),
         ):  # fmt: skip
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
@@ -489,6 +493,7 @@ class Compiler:
             program.standard, program.sliced.names, program.using_std, program.namespaces, program.library
         )
         text = re.sub(r"\r\n|\r", "\n", program.nvrtc_text)
+        lines += [f'#include "{path}"' for path in program.pre_includes]
         includes = {_PRELUDE: prelude, **{header.path: header.text for header in program.headers}}
         return "\n".join([*lines, text]) + "\n", len(lines), includes
 
@@ -562,6 +567,7 @@ class Compiler:
                 self.nvcc_path, "-cubin", f"-arch={self.arch_of(job)}", "-Xptxas", "-v", *flags,
                 "--expt-relaxed-constexpr", "--extended-lambda",
                 f"-I{Path(job.path).resolve().parent}", *(f"-I{d}" for d in _include_dirs(job)),
+                *(word for path in program.pre_includes for word in ("-include", path)),
                 "-o", str(output), str(source),
             ]  # fmt: skip
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
@@ -714,6 +720,7 @@ class _Assembler:
     def assemble(self) -> Program:
         job = self.job
         self.paths, self.texts, self.lines = [job.path], [job.text], [-1]
+        before = tuple(path for path in job.pre_includes if self._included_first(path))
         at = 0
         while at < len(self.texts):
             self._look_for_tricks(at)
@@ -739,6 +746,7 @@ class _Assembler:
             using_std=any(uses_std(part) for part in sliced),
             errors=tuple(self.errors),
             missing=tuple(self.missing),
+            pre_includes=before,
         )
 
     def refusals_of_whole_text(self) -> tuple[CompileMessage, ...]:
@@ -759,6 +767,24 @@ class _Assembler:
             if outside and (not include.angled or include.name.startswith(("/", "..")) or "/../" in include.name):
                 self._refuse(0, include.line, f"#include of {include.name} leaves the workspace, so it is not read")
         return tuple(self.errors)
+
+    def _included_first(self, path: str) -> bool:
+        """Read a header that the build names with `-include`; one that is not there or not the project's is an error."""
+        file = Path(path)
+        try:
+            good = file.is_file() and file.stat().st_size <= MAX_HEADER_BYTES and self._inside(file)
+            text = file.read_bytes().decode("utf-8", "replace") if good else None
+        except (OSError, ValueError):
+            text = None
+        if text is None:
+            said = f"{path}, which the build includes first, is not there or not in the workspace; build the project once"
+            self.errors.append(CompileMessage(0, 0, "error", said))
+            return False
+        if path not in self.paths:
+            self.paths.append(path)
+            self.texts.append(text)
+            self.lines.append(0)
+        return True
 
     def _look_for_tricks(self, at: int) -> None:
         line = 0 if at == 0 else self.lines[at]
@@ -1175,7 +1201,8 @@ def parse_log(output: str, places: _Places) -> tuple[list[CompileMessage], dict[
             last = places.last_line
             messages.append(CompileMessage(last, len(places.lines[last].rstrip()), "error", match["text"]))
             continue
-        if head is None or head["severity"] == "remark":
+        if head is None or head["severity"] == "remark" or "#pragma once in main file" in head["text"]:
+            # A header that is open in an editor is what is compiled, and is right to say that.
             continue
         quoted, caret, trail = None, None, []
         while index < len(lines) and lines[index].strip() and not gcc:

@@ -198,7 +198,7 @@ class HostBackend:
         except HostUnavailable as error:
             return NotSupported(str(error))
         key = hashlib.sha256(repr((source.device_text, source.path, source.kernel, sorted(source.template.items()),
-                                   source.include_dirs, source.flags, source.function, source.fp64, source.arithmetic,
+                                   source.include_dirs, source.pre_includes, source.flags, source.function, source.fp64, source.arithmetic,
                                    source.compiled.arch if source.compiled else "")).encode()).hexdigest()  # fmt: skip
         with self._lock:
             if key not in self._built:

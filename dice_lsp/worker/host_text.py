@@ -144,6 +144,9 @@ def prepare_text(source: Source) -> HostText:
     standard: list[str] = []
     virtual = PurePosixPath(MAIN).parent
     staged = _find_headers(source, source.device_text, Path(source.path).parent, virtual, found, standard)
+    before = "".join(f'#include "{os.path.relpath(path, Path(source.path).parent)}"\n' for path in source.pre_includes)
+    if len(_find_headers(source, before, Path(source.path).parent, virtual, found, standard)) < len(source.pre_includes):
+        raise Unsupported("a header that the build includes first and that lies elsewhere is not supported on the host")
     wanted = source.function.split("<")[0].split("::")[-1].strip() if source.function else source.kernel.name
     # Headers hold host code too, and what it needs is not here.
     texts = [source.device_text, *(header.text for header in found.values())]
@@ -177,7 +180,7 @@ def prepare_text(source: Source) -> HostText:
     body = _rewrite(masked, reached, source.fp64, staged, dropped)
     # Headers of libraries that are not here bring these types along on a GPU.
     narrow = any(_NARROW_TYPES.search(text) for text in texts)
-    files[MAIN] = _prologue(source, standard, narrow) + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
+    files[MAIN] = _prologue(source, standard, narrow) + before + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
     shared = frozenset(
         name
         for statement in re.finditer(r"\b__shared__\b([^;{}]*)", masked.code)

@@ -141,6 +141,8 @@ class Source:
     template: Mapping[str, str] = field(factory=dict)
     compiled: Compiled | None = None
     include_dirs: tuple[str, ...] = ()
+    pre_includes: tuple[str, ...] = ()
+    """Headers that are included before `device_text`, by their absolute paths."""
     flags: tuple[str, ...] = ()
     function: str | None = None
     """When set, prepare this host function of the file (a CPU reference) instead of the kernel; host back end only."""
