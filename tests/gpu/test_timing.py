@@ -167,7 +167,10 @@ def race(bench: Bench, text: str, rival: str, name: str) -> tuple[TimingResult, 
 
 @pytest.mark.parametrize("rival", ["itself", "one comparison more"])
 def test_where_buffers_lie_makes_no_kernel_slower(bench: Bench, rival: str) -> None:
-    """Strided accesses feel on which pages a buffer lies: the same code was once told to be 1.5 % slower than itself."""
+    """Strided accesses feel on which pages a buffer lies: the same code was once told to be 1.5 % slower than itself.
+
+    One comparison more is a little slower in truth (0.4 % in rows, 0.4 to 1.2 % singly), so that it may be found.
+    """
     text = TRANSPOSE_4096 if rival == "itself" else TRANSPOSED_OTHERWISE
     codes = [source_of(bench, each, "transpose").compiled for each in (TRANSPOSE_4096, text)]
     assert codes[0] is not None and codes[1] is not None
@@ -182,7 +185,12 @@ def test_where_buffers_lie_makes_no_kernel_slower(bench: Bench, rival: str) -> N
         medians.append(timing.median_us)
     record("placement", bench.backend.kind, f"transpose 4096 x 4096 beside {rival}", dict(found),
            f"{min(ratios):.4f} to {max(ratios):.4f}", f"{min(medians):.2f} to {max(medians):.2f}")  # fmt: skip
-    assert set(found) == {"same"}, (found, ratios)
+    # `ambiguous` claims nothing; a win or a loss would be told of code that is the same.
+    assert set(found) <= ({"same", "ambiguous"} if rival == "itself" else {"same", "ambiguous", "faster"}), (
+        found,
+        ratios,
+    )
+    assert rival != "itself" or found["same"] >= 8, (found, ratios)
 
 
 def test_the_same_machine_code_is_not_raced(bench: Bench) -> None:
