@@ -564,12 +564,15 @@ class Compiler:
             output = Path(folder) / "out.cubin"
             flags, _ = nvrtc_flags(job.flags)
             command = [
-                self.nvcc_path, "-cubin", f"-arch={self.arch_of(job)}", "-Xptxas", "-v", *flags,
+                self.nvcc_path, "-cubin", f"-arch={self.arch_of(job)}", "-Xptxas", "-v", *map(_nvcc_flag, flags),
                 "--expt-relaxed-constexpr", "--extended-lambda",
                 f"-I{Path(job.path).resolve().parent}", *(f"-I{d}" for d in _include_dirs(job)),
                 *(word for path in program.pre_includes for word in ("-include", path)),
                 "-o", str(output), str(source),
             ]  # fmt: skip
+            if (word := shell_word([*flags, *map(str, (Path(job.path).resolve().parent, *_include_dirs(job))), *program.pre_includes])) is not None:
+                reason = f"nvcc would have a shell read {word}, so it is not started; do without $, ` and \\ there"
+                return (NotCompiled(reason),) * len(job.kernels)
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
             read = [*map(str, self._toolkit), *assembler.places()]
             try:
@@ -676,6 +679,23 @@ def nvrtc_flags(flags: Iterable[str]) -> tuple[list[str], str | None]:
         elif not any(re.fullmatch(form, flag) for form in _NOT_FOR_NVRTC):
             return [], f"the flag {flag} is not allowed: see dice.compile_flags for those that are"
     return taken, None
+
+
+_FOR_A_SHELL = re.compile(r"[$`\\]")
+
+
+def shell_word(words: Iterable[str]) -> str | None:
+    """The first word in which a shell would find something to run.
+
+    nvcc starts its parts through a shell and puts macros and folders between double quotes, where `$(...)` is run. So
+    such a word never gets there, wherever it comes from: a folder may be called so too.
+    """
+    return next((word for word in words if _FOR_A_SHELL.search(word)), None)
+
+
+def _nvcc_flag(flag: str) -> str:
+    """A flag as nvcc takes it, which would take a macro apart at its commas."""
+    return flag.replace(",", "\\,") if flag.startswith("-D") else flag
 
 
 def _include_dirs(job: CompileJob) -> tuple[Path, ...]:
