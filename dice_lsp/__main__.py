@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dice_lsp import __version__, check_command
+from dice_lsp import __version__, capture_command, check_command
 from dice_lsp.command_line import (
     UsageError,
     add_settings,
@@ -99,12 +99,15 @@ def _parser() -> argparse.ArgumentParser:
     infill.set_defaults(run=_infill)
 
     check_command.add_parser(commands)
+    capture_command.add_parser(commands)
 
     worker = commands.add_parser("worker", help="the judge alone, speaking frames on standard input and output")
     worker.set_defaults(run=_worker)
 
     doctor = commands.add_parser("doctor", help="what is found on this machine, what is missing, what to run")
-    doctor.add_argument("file", nargs="?", type=Path, help="tell instead with which flags this file is compiled, and why")
+    doctor.add_argument(
+        "file", nargs="?", type=Path, help="tell instead with which flags this file is compiled, and why"
+    )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     add_settings(doctor)
     doctor.set_defaults(run=_doctor)

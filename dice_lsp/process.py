@@ -186,6 +186,73 @@ def run(
     return Finished(child.returncode, out, err, timed_out, time.monotonic() - started)
 
 
+def attended(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    on_output: Callable[[bytes], None] | None = None,
+    deadline_s: float | None = None,
+    cancelled: threading.Event | None = None,
+) -> int:
+    """Run the user's own program to its end and return its exit code, negative for a signal.
+
+    Without `on_output` it shares our terminal, and a key that interrupts it does not interrupt us. With it, what it
+    writes is given to `on_output` piece by piece on another thread, it is in a session of its own, and it is killed at
+    its deadline or once `cancelled` is set, which raises `Cancelled`. It has no limits and all rights of the user, but it
+    goes when we go. Raises `OSError` when it cannot be started.
+    """
+    apart = on_output is not None
+    parent = os.getpid()
+
+    def before_exec() -> None:
+        if _libc is not None:
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(127)
+
+    child = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.DEVNULL if apart else None,
+        stdout=subprocess.PIPE if apart else None,
+        stderr=subprocess.STDOUT if apart else None,
+        cwd=cwd,
+        env=dict(env),
+        start_new_session=apart,
+        preexec_fn=before_exec,
+    )
+    interrupt = None
+    if not apart and threading.current_thread() is threading.main_thread():
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reader = threading.Thread(target=_hear, args=(child.stdout, on_output), name="output", daemon=True)
+    if apart:
+        reader.start()
+    deadline = None if deadline_s is None else time.monotonic() + deadline_s
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(0.05 if apart else None)
+            if cancelled is not None and cancelled.is_set():
+                raise Cancelled
+            if deadline is not None and time.monotonic() > deadline:
+                kill_group(child.pid)
+    finally:
+        if apart:
+            kill_group(child.pid)
+            child.wait()
+            reader.join(timeout=1.0)
+            assert child.stdout is not None
+            child.stdout.close()
+        if interrupt is not None:
+            signal.signal(signal.SIGINT, interrupt)
+
+
+def _hear(stream: Any, on_output: Callable[[bytes], None]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while data := os.read(stream.fileno(), 65536):
+            on_output(data)
+
+
 def encode_frame(message: Any) -> bytes:
     body = json.dumps(message, separators=(",", ":")).encode()
     return struct.pack(">I", len(body)) + body

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent / "dice_lsp"
 FLOORS: tuple[set[str], ...] = (
     {"records", "config"},
     {"source", "process", "lease"},
+    {"capture"},
     {"diffusion", "worker"},
     {"pipeline"},
     {"jobs"},
