@@ -58,6 +58,34 @@ def _variables(image: bytes, wanted: int | None) -> Iterator[Variable]:
                 yield Variable(_text(image, strings + name), named[home] if home < count else "", address, length)
 
 
+def contents(image: bytes, symbol: str) -> bytes | None:
+    """What a variable holds at first; None where there is no such symbol."""
+    try:
+        return _contents(image, symbol)
+    except (struct.error, IndexError, ValueError):
+        return None
+
+
+def _contents(image: bytes, symbol: str) -> bytes | None:
+    ident, _, _, _, _, _, sections_at, _, _, _, _, size, count, _ = HEADER.unpack_from(image)
+    if ident[: len(MAGIC)] != MAGIC or size != SECTION.size:
+        return None
+    sections = [SECTION.unpack_from(image, sections_at + i * size) for i in range(count)]
+    for section in sections:
+        if section[1] != SHT_SYMTAB:
+            continue
+        strings = sections[section[6]][4]
+        for name, _, _, home, address, length in SYMBOL.iter_unpack(image[section[4] : section[4] + section[5]]):
+            if not 0 < home < count or _text(image, strings + name) != symbol:
+                continue
+            if sections[home][1] == SHT_NOBITS:
+                return bytes(length)
+            # In device code an address counts from the section's start, whose own address is zero.
+            begin = sections[home][4] + address - sections[home][3]
+            return image[begin : begin + length] if begin + length <= len(image) else None
+    return None
+
+
 def _text(image: bytes, at: int) -> str:
     return image[at : image.index(b"\0", at)].decode()
 

@@ -1,0 +1,173 @@
+"""Where the compiler puts what is in the structs that a kernel takes, by value or behind a pointer.
+
+A struct's text says what is in it (`source.structs`), and the device compiler says where: a second kernel is compiled
+beside the first, whose table holds the size of each struct and, for each member, offset, size and kind, all made by
+`sizeof` and `__builtin_offsetof` on the types of the kernel's own parameters. The table is read out of the device code,
+so that nothing is run. What the text says and the compiler contradicts is no layout.
+"""
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from dice_lsp.records import Compiled, Kernel, Parameter, StructField
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.structs import Leaf, leaves
+from dice_lsp.worker.compile import CompileJob, Compiler, build_keys, template_arguments
+from dice_lsp.worker.elements import Kind, element_of
+from dice_lsp.worker.elf import contents
+
+_TABLE = "dice_layout_table"
+_PROBE = "dice_layout_probe"
+_POINTER, _FLOAT, _SIGNED, _UNSIGNED, _OTHER = 1, 2, 3, 4, 5
+"""Kinds of members as the probe's table has them."""
+_OPAQUE = re.compile(r"cuda(?:Texture|Surface)Object_t|CU(?:tex|surf)Object|CUtensorMap")
+
+_PRELUDE = f"""
+namespace dice_layout {{
+template <class T> struct bare {{ typedef T type; }};
+template <class T> struct bare<T&> {{ typedef T type; }};
+template <class T> struct bare<const T> {{ typedef T type; }};
+template <class T> struct bare<const T&> {{ typedef T type; }};
+template <class T> struct bare<volatile T&> {{ typedef T type; }};
+template <class T> struct bare<T*> {{ typedef typename bare<T>::type type; }};
+template <class T> struct is_number {{ static constexpr bool value = false; }};
+#define DICE_NUMBER(T) template <> struct is_number<T> {{ static constexpr bool value = true; }};
+DICE_NUMBER(bool) DICE_NUMBER(char) DICE_NUMBER(signed char) DICE_NUMBER(unsigned char) DICE_NUMBER(short)
+DICE_NUMBER(unsigned short) DICE_NUMBER(int) DICE_NUMBER(unsigned) DICE_NUMBER(long) DICE_NUMBER(unsigned long)
+DICE_NUMBER(long long) DICE_NUMBER(unsigned long long)
+#undef DICE_NUMBER
+template <class T, bool number> struct sign {{ static constexpr int value = {_OTHER}; }};
+template <class T> struct sign<T, true> {{ static constexpr int value = T(-1) < T(0) ? {_SIGNED} : {_UNSIGNED}; }};
+template <class T> struct kind {{ static constexpr int value = sign<T, is_number<T>::value>::value; }};
+template <class T> struct kind<T*> {{ static constexpr int value = {_POINTER}; }};
+template <class T> struct kind<T&> : kind<T> {{}};
+template <class T> struct kind<const T> : kind<T> {{}};
+template <class T> struct kind<const T&> : kind<T> {{}};
+template <class T> struct kind<volatile T> : kind<T> {{}};
+template <> struct kind<float> {{ static constexpr int value = {_FLOAT}; }};
+template <> struct kind<double> {{ static constexpr int value = {_FLOAT}; }};
+template <int N, class T, class... Rest> struct nth {{ typedef typename nth<N - 1, Rest...>::type type; }};
+template <class T, class... Rest> struct nth<0, T, Rest...> {{ typedef typename bare<T>::type type; }};
+template <class F, int N> struct parameter;
+template <class... P, int N> struct parameter<void (*)(P...), N> {{ typedef typename nth<N, P...>::type type; }};
+}}
+"""
+
+
+@frozen
+class _Wanted:
+    number: int
+    """Place among the kernel's parameters."""
+    parameter: Parameter
+    leaves: tuple[Leaf, ...]
+
+
+def laid_out(
+    compiler: Compiler, job: CompileJob, kernel: Kernel, template: Mapping[str, str], headers: Mapping[str, str]
+) -> Kernel:
+    """The kernel with `Parameter.fields` of its structs filled in, as far as they are plain and the compiler agrees.
+
+    Args:
+        compiler: the device compiler.
+        job: how the kernel is compiled.
+        kernel: a kernel of `job.text`.
+        template: its template arguments.
+        headers: texts of the document's own headers, where structs are looked for too.
+    """
+    candidates = [(n, p) for n, p in enumerate(kernel.parameters) if _is_unknown(p, template)]
+    if not candidates:
+        return kernel
+    constants = parse(job.text).values
+    wanted = []
+    for number, parameter in candidates:
+        name = _substituted(parameter.element, template)
+        found = leaves((job.text, *headers.values()), name, {**constants, **_integers(template)})
+        if found is not None:
+            wanted.append(_Wanted(number, parameter, found))
+    laid = {item.number: _asked(compiler, job, kernel, template, item) for item in wanted}
+    parameters = tuple(laid.get(number) or p for number, p in enumerate(kernel.parameters))
+    return evolve(kernel, parameters=parameters)
+
+
+def _is_unknown(parameter: Parameter, template: Mapping[str, str]) -> bool:
+    """The type may be a struct of the user's."""
+    name = _substituted(parameter.element, template)
+    return element_of(name) is None and parameter.indirections <= 1 and name != "void" and not _OPAQUE.search(name)
+
+
+def _substituted(name: str, template: Mapping[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda match: template.get(match.group(), match.group()), name)
+
+
+def _integers(template: Mapping[str, str]) -> dict[str, int]:
+    return {name: int(value) for name, value in template.items() if value.isdecimal()}
+
+
+def _asked(
+    compiler: Compiler, job: CompileJob, kernel: Kernel, template: Mapping[str, str], wanted: _Wanted
+) -> Parameter | None:
+    """The parameter with its layout; None where the compiler does not know what the text says."""
+    arguments, missing = template_arguments(kernel, template)
+    if missing:
+        return None
+    name = kernel.qualified_name + (f"<{', '.join(arguments)}>" if kernel.template else "")
+    rows = []
+    for leaf in wanted.leaves:
+        member = f"static_cast<dice_layout_type*>(nullptr)->{leaf.designator}"
+        offset = f"__builtin_offsetof(dice_layout_type, {leaf.designator})"
+        rows.append(f"{offset}, sizeof({member}), dice_layout::kind<decltype(({member}))>::value")
+    table = ",\n".join(("sizeof(dice_layout_type), alignof(dice_layout_type)", *rows))
+    # Its body does not matter to the types, and without it the same probe serves all versions of the kernel.
+    text = job.text[: kernel.body_start] + job.text[kernel.body_end :]
+    probe = (
+        f"{text}\n{_PRELUDE}"
+        f"typedef dice_layout::parameter<decltype(&{name}), {wanted.number}>::type dice_layout_type;\n"
+        f'extern "C" __device__ const unsigned long long {_TABLE}[] = {{{table}}};\n'
+        # The kernel is named inside too, so that it is not left out with the text's other kernels.
+        f"__global__ void {_PROBE}(unsigned long long* out) {{ typedef decltype(&{name}) of_kernel; "
+        f"out[threadIdx.x] = {_TABLE}[threadIdx.x]; }}\n"
+    )
+    probing = tuple(k for k in parse(probe).kernels if k.name == _PROBE)
+    if not probing:
+        return None
+    order = evolve(job, text=probe, kernels=probing, templates={}, block_threads={}, smem_bytes={}, alone=True)
+    build = compiler.compile(order)[build_keys(probing)[0]]
+    if not isinstance(build, Compiled):
+        return None
+    data = contents(build.cubin, _TABLE)
+    count = 2 + 3 * len(wanted.leaves)
+    if data is None or len(data) != 8 * count:
+        return None
+    return _agreed(wanted, struct.unpack(f"<{count}Q", data), template)
+
+
+def _agreed(wanted: _Wanted, numbers: Sequence[int], template: Mapping[str, str]) -> Parameter | None:
+    """The layout, if every member is what its text says and nothing else has room between them."""
+    size, alignment, *rest = numbers
+    fields: list[StructField] = []
+    end = 0
+    for leaf, (offset, nbytes, kind) in zip(wanted.leaves, zip(*[iter(rest)] * 3, strict=True), strict=True):
+        spelling = _substituted(leaf.element, template)
+        if not _fits(leaf, spelling, nbytes, kind) or not 0 <= offset - end < alignment:
+            return None
+        fields.append(StructField(leaf.designator, spelling, leaf.pointer, leaf.const, offset, nbytes))
+        end = offset + nbytes
+    if not 0 <= size - end < alignment:
+        return None
+    return evolve(wanted.parameter, fields=tuple(fields), size_bytes=size)
+
+
+def _fits(leaf: Leaf, spelling: str, nbytes: int, kind: int) -> bool:
+    if leaf.pointer:
+        return kind == _POINTER and nbytes == 8
+    element = element_of(spelling)
+    if element is None or element.lanes != 1 or element.itemsize != nbytes:
+        return False
+    if element.kind is Kind.FLOAT:
+        return kind == (_FLOAT if nbytes >= 4 else _OTHER)
+    signed = element.storage.kind == "i"
+    # An enumeration is read as an integer.
+    return kind in (_SIGNED if signed else _UNSIGNED, _OTHER)
