@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from dice_lsp.records import Parameter, Role
 from dice_lsp.source.expressions import ExpressionError, evaluate
-from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, name, number, product
+from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, at_least, name, number, product, rebuilt
 
 INTEGERS = {
     "int", "unsigned int", "long", "unsigned long", "long long", "unsigned long long", "short", "unsigned short", "size_t",
@@ -70,6 +70,20 @@ class IndexUse:
     ranges: Mapping[str, Range]
 
 
+SHARED = "%"
+"""How the names of shared arrays begin, as buffers of accesses; those of functions that are entered have dots."""
+
+
+@frozen
+class SharedArray:
+    """Memory that the threads of a block have in common."""
+
+    element: str
+    sizes: tuple[int | None, ...]
+    """None where it is not known, as for the only size of a dynamic array."""
+    dynamic: bool
+
+
 @frozen
 class Accesses:
     """What one body does. Dictionaries are by parameter name."""
@@ -97,13 +111,13 @@ class Accesses:
     """Axes that a grid-stride loop covers, whatever the grid is."""
     forced_block: Mapping[str, int]
     """Axis -> block size that the body has built in, as in `blockIdx.x * 16 + threadIdx.x`."""
-    shared: tuple[tuple[int | None, ...], ...]
-    """Sizes of the static shared arrays."""
+    shared: Mapping[str, SharedArray]
+    """The shared arrays, by the names that their accesses have."""
     dynamic_shared: bool
     whole_grid: bool
     """Uses a grid-wide barrier, so the grid's size matters."""
-    block_sized_steps: bool
-    """A loop steps through a tile in rows of the block, so the block's height is not the tile's."""
+    block_steps: Mapping[str, int]
+    """Axis -> how many rows of a tile a turn of a loop goes further, which is the block's size; 0 where loops differ."""
     flat_ranks: bool
     """A thread's number in its block or grid was taken for its index in x, as in blocks of one dimension it is."""
     understood: bool
@@ -177,8 +191,11 @@ _BUILT_IN = re.compile(r"\b(blockDim|gridDim)\.([xyz])\b")
 class _Sizes:
     """Puts a launch's own sizes in the place of `blockDim` and `gridDim`."""
 
-    def __init__(self, launched: Launched | None, constants: Mapping[str, int]) -> None:
+    def __init__(
+        self, launched: Launched | None, constants: Mapping[str, int], forced: Mapping[str, int] | None = None
+    ) -> None:
         self.constants = constants
+        self.forced = forced or {}
         self.values: dict[str, Polynomial] = {}
         for kind, sizes in (("gridDim", launched.grid), ("blockDim", launched.block)) if launched is not None else ():
             for axis, text in zip("xyz", sizes, strict=True):
@@ -192,22 +209,22 @@ class _Sizes:
             return name(text if text.isidentifier() or text.startswith(("cdiv(", "(")) else f"({text})")
 
     def put(self, polynomial: Polynomial) -> Polynomial:
-        values = dict(self.values)
-        for label in polynomial.names:
-            if label not in values and _BUILT_IN.search(label) and not varies(label):
-                text = _BUILT_IN.sub(
-                    lambda m: f"({self.values[m[0]].spelled()})" if m[0] in self.values else m[0], label
-                )
-                values[label] = self.read(text)
-        return polynomial.substitute(values)
+        return rebuilt(polynomial, self.values) if self.values else polynomial
 
     def range_(self, label: str, old: Range) -> Range:
         high = old.high
+        axis = label[-1]
+        built_in = label.startswith("gid.") and axis in self.forced and bool(self.values)
         if high is None:
             end = _launch_end(label)
+            if built_in:
+                blocks, threads = name(f"gridDim.{axis}"), name(f"blockDim.{axis}")
+                end = (blocks - ONE) * number(self.forced[axis]) + threads
             high = self.put(end) if end is not None and self.values else None
         else:
             high = self.put(high)
+        if built_in and self.values[f"blockDim.{axis}"].constant != self.forced[axis]:
+            old = evolve(old, full=False)
         return evolve(
             old, low=None if old.low is None else self.put(old.low), high=high,
             relaxed=high if old.relaxed is None else self.put(old.relaxed),
@@ -239,14 +256,22 @@ def _rewritten(access: Access) -> Access:
     return evolve(access, subscript=subscript, ranges=ranges)
 
 
-def _multiple(whole: Polynomial, part: Polynomial) -> Polynomial | None:
-    """`m` such that `whole - m * part` has none of the variables of `part`."""
+def _multiple(whole: Polynomial, part: Polynomial, *, partly: bool = False) -> Polynomial | None:
+    """`m` such that `whole - m * part` has none of the variables of `part`; `partly`, none of the first that counts up."""
     variables = {n for n in part.names if varies(n)}
-    if not variables or not variables <= whole.names:
+    if not variables or (not partly and not variables <= whole.names):
         return None
-    monomial = min((m for m in part.terms if any(n in variables for n in m)), key=len)
+    first = [
+        m
+        for m, c in part.terms.items()
+        if any(n in variables and n in whole.names for n in m) and (c > 0 or not partly)
+    ]
+    if not first:
+        return None
+    monomial = min(first, key=len)
     scale = part.terms[monomial]
-    chosen = next(n for n in monomial if n in variables)
+    chosen = next(n for n in monomial if n in variables and n in whole.names)
+    variables = {chosen} if partly else variables
     multiple = ZERO
     for other, coefficient in whole.terms.items():
         if chosen not in other:
@@ -289,10 +314,10 @@ def extents(
     """
     by_buffer: dict[str, list[Access]] = {}
     flat = launched is None or (launched.block[1:] == ("1", "1") and launched.grid[1:] == ("1", "1"))
-    sizes = _Sizes(launched if flat or not accesses.flat_ranks else None, constants or {})
+    sizes = _Sizes(launched if flat or not accesses.flat_ranks else None, constants or {}, accesses.forced_block)
     for access in accesses.accesses:
         by_buffer.setdefault(access.buffer, []).append(sizes.access(access))
-    clean = {hull for group in by_buffer.values() for access in group
+    clean = {hull for buffer, group in by_buffer.items() if not buffer.startswith(SHARED) for access in group
              if (hull := _size(access, relaxed=True)) is not None and hull.monomial}  # fmt: skip
     found: dict[str, Extent] = {}
     for parameter in pointers:
@@ -319,25 +344,66 @@ def extents(
     return found
 
 
+def shared_extents(
+    accesses: Accesses, block: tuple[str, str, str], constants: Mapping[str, int]
+) -> dict[str, Polynomial | None]:
+    """Elements of each shared array that a block of this size touches; None where that is not known."""
+    launched = Launched(("gridDim.x", "gridDim.y", "gridDim.z"), block)
+    sizes = _Sizes(launched, constants, accesses.forced_block)
+    found: dict[str, Polynomial | None] = {}
+    for access in accesses.accesses:
+        if not access.buffer.startswith(SHARED):
+            continue
+        size = _size(sizes.access(access), relaxed=False)
+        known = found.get(access.buffer, ZERO)
+        if size is None or known is None or access.buffer in accesses.unsure:
+            found[access.buffer] = None
+        elif at_least(known, size) or at_least(size, known):
+            found[access.buffer] = known if at_least(known, size) else size
+        else:
+            found[access.buffer] = None
+    return found
+
+
 def _size(access: Access, *, relaxed: bool) -> Polynomial | None:
     """One more than the largest subscript; of two bounds the one that is the smaller, or else the simpler."""
-    plain = _plain_size(access, relaxed=relaxed)
+    best = _plain_size(access, relaxed=relaxed)
     if not access.guards:
-        return plain
-    guarded = _plain_size(_rewritten(access), relaxed=relaxed)
-    if plain is None or guarded is None:
-        return guarded if plain is None else plain
-    if (plain - guarded).never_negative_for_sizes:
-        return guarded
-    return guarded if guarded.monomial and not (guarded - plain).never_negative_for_sizes else plain
+        return best
+    options = [_plain_size(_rewritten(access), relaxed=relaxed)]
+    options += [_under(access, guard, relaxed=relaxed) for guard in access.guards]
+    for option in options:
+        if option is None:
+            continue
+        if best is None or at_least(best, option) or (option.monomial and not at_least(option, best)):
+            best = option
+    return best
 
 
-def _plain_size(access: Access, *, relaxed: bool) -> Polynomial | None:
+def _under(access: Access, guard: Guard, *, relaxed: bool) -> Polynomial | None:
+    """The bound that one guard gives: with `i < t`, `i + t` is less than `2 * t`."""
+    if guard.operator != "<" or access.subscript is None or any(varies(n) for n in guard.bound.names):
+        return None
+    multiple = _multiple(access.subscript, guard.part, partly=True)
+    if multiple is None:
+        return None
+    top = access.subscript - multiple * guard.part + multiple * (guard.bound - ONE)
+    return _plain_size(evolve(access, subscript=top), relaxed=relaxed, held=_not_negative(access))
+
+
+def _not_negative(access: Access) -> bool:
+    if access.subscript is None:
+        return False
+    low = extreme(access.subscript, access.ranges, largest=False)
+    return low is not None and low.never_negative_for_sizes
+
+
+def _plain_size(access: Access, *, relaxed: bool, held: bool = False) -> Polynomial | None:
+    """One more than the largest subscript; `held`: it is known not to be negative."""
     if access.subscript is None:
         return None
     top = extreme(access.subscript, access.ranges, largest=True, relaxed=relaxed)
-    low = extreme(access.subscript, access.ranges, largest=False)
-    if top is None or ((low is None or not low.never_negative_for_sizes) and not _held(access)):
+    if top is None or not (held or _not_negative(access) or _held(access)):
         return None
     if any(_BUILT_IN.search(label) for label in top.names):
         return None
@@ -371,13 +437,13 @@ def _joint_size(group: list[Access], clean: set[Polynomial]) -> tuple[Polynomial
     sizes = _without_smaller(sizes)
     hulls = [hull for access in group if (hull := _size(access, relaxed=True)) is not None]
     options = [*sizes, *_without_smaller(hulls), *sorted(clean, key=Polynomial.spelled)]
-    enough = [option for option in options if all((option - size).never_negative_for_sizes for size in sizes)]
+    enough = [option for option in options if all(at_least(option, size) for size in sizes)]
     enough = [o for o in enough if o.monomial] or [o for o in enough if o.never_negative] or enough
     if not enough:
         return None, "its subscripts have no common bound"
     best = enough[0]
     for option in enough[1:]:
-        if (best - option).never_negative_for_sizes:
+        if at_least(best, option):
             best = option
     return best, ""
 

@@ -6,6 +6,7 @@ are written out and device functions of the text are entered with their argument
 seen. Where two ways meet, what differs is forgotten.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,18 +19,20 @@ from dice_lsp.records import Parameter
 from dice_lsp.source.accesses import (
     BYTE_RANGE,
     INTEGERS,
+    SHARED,
     Access,
     Accesses,
     Guard,
     IndexUse,
     Range,
+    SharedArray,
     default_range,
     extreme,
     varies,
 )
 from dice_lsp.source.device_code import EMPTY, Callee, Context, expanded, resolved_type, size_of
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, evaluate
-from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, ceiling, floor, name, number
+from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, ceiling, floor, name, number, product
 from dice_lsp.source.syntax import body_tree, named, spell, walk
 from dice_lsp.source.tokens import split_top_level
 
@@ -66,6 +69,8 @@ class Place:
     """Elements of the buffer that the pointee is, 4 for a `float4*` into floats; 0 when that is not known."""
     recast: bool = False
     """The pointee is not the buffer's own type."""
+    rows: tuple[Polynomial, ...] = ()
+    """Of an array of arrays: elements of a row, of a row's row and so on; the place is then no pointer yet."""
 
 
 @frozen
@@ -184,10 +189,13 @@ class _Analyst:
         self.forced: dict[str, int] = {}
         self.quiet = False
         """Inside an expression whose thread indices have been noted."""
-        self.shared: list[tuple[int | None, ...]] = []
-        self.dynamic_shared = self.whole_grid = self.steps = self.flat = False
-        self.stepped: set[str] = set()
-        """Variables of loops that step over several elements."""
+        self.shared: dict[str, SharedArray] = {}
+        self.elements = {p.name: p.element for p in self.pointers.values()}
+        """Buffer -> its element type."""
+        self.dynamic_shared = self.whole_grid = self.flat = False
+        self.steps: dict[str, set[int]] = {}
+        self.stepped: dict[str, int] = {}
+        """Variable of a loop over several elements a turn -> how far a turn goes, as a factor of the variable."""
         self.scope = _Scope(
             values={p.name: name(p.name) if p.element in INTEGERS else None for p in self.scalars.values()},
             places={p: Place(p, ZERO) for p in self.pointers},
@@ -195,6 +203,8 @@ class _Analyst:
         )
         self.symbols: dict[str, Range] = {}
         """Variables that are made up here, with the ranges that they have by what they are."""
+        self.bases: dict[str, frozenset[str]] = {}
+        """Variable made up here -> the built-in indices that it follows from."""
         self.loads: dict[str, str] = {}
         """Variable -> the integer buffer that it was loaded from."""
         self.opaque: set[str] = set()
@@ -231,8 +241,8 @@ class _Analyst:
             indices=frozenset(self.indices), axes=self.axes, block_indices=self.block_indices,
             thread_axes=frozenset(self.thread_axes), divided=frozenset(self.divided_names),
             thread_bounds=self.thread_bounds, strided=frozenset(self.strided), forced_block=self.forced,
-            shared=tuple(self.shared), dynamic_shared=self.dynamic_shared, whole_grid=self.whole_grid,
-            block_sized_steps=self.steps, flat_ranks=self.flat, understood=understood,
+            shared=self.shared, dynamic_shared=self.dynamic_shared, whole_grid=self.whole_grid,
+            block_steps=_agreed(self.steps), flat_ranks=self.flat, understood=understood,
             empty=body is not None and not named(body), used=frozenset(used),
         )  # fmt: skip
 
@@ -287,7 +297,7 @@ class _Analyst:
         if any(low is None or not low.never_negative for low in lows):
             return None
         high = _greater(highs[0], highs[1])
-        return None if high is None else self.symbol(Range(ZERO, high + ONE, False, high + ONE))
+        return None if high is None else self.symbol(Range(ZERO, high + ONE, False, high + ONE), of=(first, second))
 
     def common(self, first: Place | None, second: Place | None) -> Place | None:
         places = [place for place in (first, second) if place is not None]
@@ -381,10 +391,11 @@ class _Analyst:
             inner = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
             if inner is None:
                 continue
-            if shared and inner.type == "array_declarator":
-                self.shared.append(self.array_sizes(inner))
             label = _declared_name(inner)
             if not label:
+                continue
+            if shared and inner.type == "array_declarator":
+                self.share(label, kind, inner, dynamic="extern" in words.split())
                 continue
             if "fragment<" in kind:
                 self.fragment(label, kind)
@@ -437,6 +448,20 @@ class _Analyst:
         if sources:
             before = self.loaded.get(label)
             self.loaded[label] = (sources, direct) if before is None else (sources | before[0], False)
+
+    def share(self, label: str, kind: str, declarator: Node, *, dynamic: bool) -> None:
+        """A shared array: memory of its own, whose subscripts say for which block it is made."""
+        sizes = self.array_sizes(declarator)
+        buffer = SHARED + ".".join([*self.entered, label])
+        self.shared[buffer] = SharedArray(resolved_type(kind, self.types), sizes, dynamic)
+        self.elements[buffer] = resolved_type(kind, self.types)
+        self.declare(label)
+        rows = [number(size) if size is not None else None for size in sizes[1:]]
+        if None in rows:
+            self.unsure[buffer] = "its rows have no known length"
+            return
+        known = [row for row in rows if row is not None]
+        self.scope.places[label] = Place(buffer, ZERO, rows=tuple(product(known[i:]) for i in range(len(known))))
 
     def fragment(self, label: str, kind: str) -> None:
         """Note the shape of a `wmma::fragment<use, M, N, K, type, layout>`."""
@@ -586,7 +611,13 @@ class _Analyst:
                 operator = ">=" if operator == "<" else "<"
             if abs(scale) != 1:
                 self.guard(number(scale) * name(monomial[0]), operator, bound)
-            self.narrow(monomial[0], operator, bound if scale in (1, -1) else ceiling(bound, number(scale)))
+            by = number(abs(scale))
+            if operator == "==":
+                exact = (bound if scale > 0 else -bound).divided_by(by)
+                if exact is not None:
+                    self.narrow(monomial[0], operator, exact, exact)
+                continue
+            self.narrow(monomial[0], operator, ceiling(bound, by), ceiling(_without_rest(bound), by))
 
     def guard(self, part: Polynomial, operator: str, bound: Polynomial) -> None:
         if len(self.scope.guards) > 40:
@@ -596,10 +627,24 @@ class _Analyst:
         else:
             self.scope.guards += (Guard(part, operator, bound),)
         if len(part.terms) > 1:
+            if operator == "<":
+                self.implied(part, bound)
             # Which of all places are left is not worked out.
             self.scope.certain = False
 
-    def narrow(self, variable: str, operator: str, bound: Polynomial) -> None:
+    def implied(self, part: Polynomial, bound: Polynomial) -> None:
+        """What `i + 8 * j < n` says of `i` alone, given that `j` is never negative."""
+        for monomial, scale in part.terms.items():
+            if len(monomial) != 1 or scale < 1 or not monomial[0].startswith(("gid.", "blockIdx.")):
+                continue
+            rest = part - Polynomial({monomial: scale})
+            low = self.smallest(rest)
+            if low is not None and monomial[0] not in rest.names:
+                by = number(scale)
+                high = bound - low
+                self.narrow(monomial[0], "<", ceiling(high, by), ceiling(_without_rest(high), by))
+
+    def narrow(self, variable: str, operator: str, bound: Polynomial, relaxed: Polynomial) -> None:
         """What a guard leaves of the range of one variable."""
         if operator == "==":
             if bound == ZERO:
@@ -611,7 +656,6 @@ class _Analyst:
         old = self.range_of(variable)
         if operator == "<":
             better = old.high is None or (old.high - bound).never_negative
-            relaxed = Polynomial({m: c for m, c in bound.terms.items() if m or c > 0 or len(bound.terms) == 1})
             relaxed = old.relaxed if old.relaxed is not None and not better else relaxed
             new = evolve(old, high=bound if better else old.high, relaxed=relaxed)
         else:
@@ -649,9 +693,10 @@ class _Analyst:
             loop = self.counted(initializer, condition, update, body)
             if initializer is not None:
                 if initializer.type == "declaration":
-                    self.quiet, outer = self.quiet or loop is not None, self.quiet
+                    for child in walk(initializer):
+                        if child.type == "init_declarator" and loop is not None:
+                            self.note_threads(self.polynomial(child.child_by_field_name("value")))
                     self.declaration(initializer)
-                    self.quiet = outer
                 else:
                     self.expression(initializer)
             if loop is None:
@@ -665,6 +710,16 @@ class _Analyst:
     def while_loop(self, node: Node) -> None:
         condition, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
         at_least_once = node.type == "do_statement"
+        last = named(body)[-1] if body is not None and body.type == "compound_statement" and named(body) else None
+        if not at_least_once and condition is not None and last is not None and last.type == "expression_statement":
+            rest = {label for child in named(body)[:-1] for label in _assigned(child)} if body is not None else set()
+            for label, update in _assignments(last):
+                start = self.scope.values.get(label)
+                loop = None if label in rest else self.turns(label, start, condition, update)
+                if loop is not None:
+                    self.note_threads(start)
+                    self.take(self.forked(functools.partial(self.loop, node, condition, None, body, loop)))
+                    return
         self.take(self.forked(lambda: self.loop(node, None if at_least_once else condition, None, body, None)))
         if at_least_once:
             self.expression(self.unwrapped(condition))
@@ -744,18 +799,18 @@ class _Analyst:
         declared = [n for n in walk(initializer) if n.type in ("init_declarator", "assignment_expression")]
         if not declared:
             return None
-        label = ""
         for candidate in declared:
             label = spell(candidate.child_by_field_name("declarator") or candidate.child_by_field_name("left"))
             first = candidate.child_by_field_name("value") or candidate.child_by_field_name("right")
             if any(target == label for target, _ in _assignments(update)):
-                break
-        else:
-            return None
-        start = self.polynomial(first)
+                if body is not None and label in _assigned(body):
+                    return None
+                return self.turns(label, self.polynomial(first), condition, update)
+        return None
+
+    def turns(self, label: str, start: Polynomial | None, condition: Node, update: Node) -> _Loop | None:
+        """The loop whose variable starts here and changes only by `update`."""
         if not label.isidentifier() or label in self.opaque or start is None:
-            return None
-        if body is not None and label in _assigned(body):
             return None
         change = self.change(update, label)
         if change is None or any(n in self.loads for n in start.names):
@@ -784,6 +839,7 @@ class _Analyst:
             fit, complete = [composite], False
         bound = fit[0]
         certain = complete and len(facts) == 1
+        self.bases[symbol] = self.bases_of(start, step)
         if rising:
             return self.rising(label, symbol, start, how, step, bound, certain)
         high = self.largest(start)
@@ -824,10 +880,21 @@ class _Analyst:
             if parts[0] is not None and parts[1] is not None and self.whole_stride(parts[0], parts[1]):
                 high = ceiling(bound, number(scale))
                 self.symbols[symbol] = Range(ZERO, high, True, high)
+                self.bases[symbol] = frozenset()
+                self.stepped[symbol] = scale
                 return _Loop(label, number(scale) * name(symbol), high, certain)
         full = low == ZERO and self.whole_stride(start, step)
+        if full:
+            # Whatever thread it is, all values are taken.
+            self.bases[symbol] = frozenset()
         if not full and step != ONE:
-            self.stepped.add(symbol)
+            self.stepped[symbol] = 1
+            if start.constant is not None and step.constant is not None:
+                # Only every so many values are taken.
+                turns = ceiling(bound - start, step)
+                self.symbols[symbol] = Range(ZERO, turns, False, turns)
+                self.stepped[symbol] = step.constant
+                return _Loop(label, start + step * name(symbol), turns, certain)
         self.symbols[symbol] = Range(low, bound, full, bound)
         return _Loop(label, name(symbol), ceiling(bound - low, step), certain)
 
@@ -919,7 +986,7 @@ class _Analyst:
     def note_threads(self, polynomial: Polynomial | None) -> None:
         """Note thread indices that are used by themselves."""
         if polynomial is not None:
-            self.thread_axes |= {label[-1] for label in polynomial.names if label.startswith("threadIdx.")}
+            self.thread_axes |= {label[-1] for label in self.bases_of(polynomial) if label.startswith("threadIdx.")}
 
     def parts(self, node: Node) -> None:
         match node.type:
@@ -1202,7 +1269,7 @@ class _Analyst:
             if place is None:
                 self.expression(node)
                 continue
-            width = size_of(self.pointers[place.buffer].element, self.types)
+            width = size_of(self.elements[place.buffer], self.types)
             count = amount.divided_by(number(width)) if amount is not None and width else None
             if count is not None and place.offset is not None:
                 inside = self.symbol(Range(ZERO, count, True, count), "copied")
@@ -1276,8 +1343,22 @@ class _Analyst:
                 return self.cast(node.child_by_field_name("value"), spell(node.child_by_field_name("type")))
             case "call_expression":
                 return self.pointer_call(node)
+            case "subscript_expression":
+                base = self.place(node.child_by_field_name("argument"))
+                return self.subscripted(base, node) if base is not None and base.rows else None
             case _:
                 return None
+
+    def subscripted(self, base: Place, node: Node) -> Place | None:
+        indices = node.child_by_field_name("indices")
+        inside = named(indices) if indices is not None else []
+        if len(inside) != 1:
+            return None
+        index = self.polynomial(inside[0])
+        if not base.rows:
+            return self.moved(base, index)
+        row = self.moved(base, None if index is None else index * base.rows[0])
+        return evolve(row, rows=base.rows[1:])
 
     def moved(self, place: Place, step: Polynomial | None) -> Place:
         """The place some steps of its pointer further on."""
@@ -1303,11 +1384,12 @@ class _Analyst:
 
     def recast(self, place: Place, wanted: str = "", bytes_: int | None = None) -> Place:
         words = " ".join(w for w in wanted.split() if w not in ("const", "volatile", "__restrict__", "__restrict"))
-        own_type = resolved_type(self.pointers[place.buffer].element, self.types)
+        own_type = resolved_type(self.elements[place.buffer], self.types)
         if words and resolved_type(words, self.types) == own_type:
-            return evolve(place, unit=1, recast=False)
+            return evolve(place, unit=1, recast=False, rows=())
         if words == "void":
             return evolve(place, unit=0, recast=True)
+        place = evolve(place, rows=())
         own = SIZEOF.get(own_type) or self.struct_sizes.get(own_type)
         width = bytes_ or size_of(words, self.types) or self.struct_sizes.get(words)
         unit = width // own if own and width and width % own == 0 else 0
@@ -1321,13 +1403,10 @@ class _Analyst:
         match node.type:
             case "subscript_expression":
                 base = self.place(node.child_by_field_name("argument"))
-                indices = node.child_by_field_name("indices")
-                inside = named(indices) if indices is not None else []
-                if base is None or len(inside) != 1:
-                    return None
-                return self.moved(base, self.polynomial(inside[0]))
+                return self.subscripted(base, node) if base is not None and not base.rows else None
             case "pointer_expression" if spell(node).startswith("*"):
-                return self.place(node.child_by_field_name("argument"))
+                place = self.place(node.child_by_field_name("argument"))
+                return place if place is None or not place.rows else None
             case "identifier":
                 return self.scope.places.get("&" + spell(node))
             case "field_expression":
@@ -1392,19 +1471,20 @@ class _Analyst:
             subscript = self.with_global_indices(subscript)
         if subscript is not None and subscript.too_large:
             subscript = None
-        if subscript is None and index is not None:
+        if subscript is None and index is not None and place.buffer in self.pointers:
             self.gather(place.buffer, index)
         names = subscript.names if subscript is not None else frozenset()
         ranges = {n: self.range_of(n) for n in names if varies(n)}
         for label in names:
-            if label in self.loads and subscript is not None:
+            if label in self.loads and subscript is not None and place.buffer in self.pointers:
                 self.gathered(place.buffer, subscript, label, ranges)
-            if label.startswith("gid.") and label not in self.axes:
-                self.axes[label] = self.range_of(label)
-            elif label.startswith("blockIdx."):
-                self.block_indices.setdefault(label, self.range_of(label))
-            elif label.startswith("threadIdx."):
+        for label in self.bases_of(subscript):
+            if label.startswith("threadIdx."):
                 self.thread_axes.add(label[-1])
+            elif label.startswith("gid.") and place.buffer in self.pointers:
+                self.axes.setdefault(label, self.range_of(label))
+            elif label.startswith("blockIdx.") and place.buffer in self.pointers:
+                self.block_indices.setdefault(label, self.range_of(label))
         own = frozenset(ranges)
         guards = tuple(guard for guard in self.scope.guards if guard.part.names & own)
         for guard in guards:
@@ -1465,7 +1545,11 @@ class _Analyst:
                 found |= self.loaded.get(spell(inner), (set(), False))[0]
             elif inner.type in ("subscript_expression", "pointer_expression", "call_expression"):
                 element = self.loaded_element(inner)
-                if element is not None and self.pointers[element.buffer].element in INTEGERS:
+                if (
+                    element is not None
+                    and element.buffer in self.pointers
+                    and self.elements[element.buffer] in INTEGERS
+                ):
                     found.add(element.buffer)
         if node.type == "identifier":
             return self.loaded.get(spell(node), (set(), False))
@@ -1490,19 +1574,20 @@ class _Analyst:
         if result is None or result.too_large:
             return None
         result = self.with_global_indices(result)
-        if self.stepped & result.names:
+        if self.stepped.keys() & result.names:
             self.note_steps(result)
         return result
 
     def note_steps(self, polynomial: Polynomial) -> None:
         """A loop that steps over rows of a tile adds its variable to a thread's index."""
         for monomial, coefficient in polynomial.terms.items():
-            for label in set(monomial) & self.stepped:
+            for label in set(monomial) & self.stepped.keys():
                 rest = [n for n in monomial if n != label]
                 for axis in _AXES:
                     for index in (f"threadIdx.{axis}", f"gid.{axis}"):
-                        if polynomial.terms.get(tuple(sorted([*rest, index]))) == coefficient:
-                            self.steps = True
+                        of_thread = polynomial.terms.get(tuple(sorted([*rest, index])))
+                        if of_thread is not None and of_thread * self.stepped[label] == coefficient:
+                            self.steps.setdefault(axis, set()).add(self.stepped[label])
 
     def _polynomial(self, node: Node | None) -> Polynomial | None:
         node = self.unwrapped(node) or node
@@ -1569,8 +1654,8 @@ class _Analyst:
         """An integer that is loaded: a variable of its own."""
         if place is None or place.recast:
             return None
-        element = self.pointers[place.buffer].element
-        if element not in INTEGERS:
+        element = self.elements[place.buffer]
+        if element not in INTEGERS or place.buffer not in self.pointers:
             return None
         limit = BYTE_RANGE.get(element)
         high = number(limit) if limit is not None else None
@@ -1706,13 +1791,15 @@ class _Analyst:
         if function == "min":
             high = next((p for p in (*fixed, *highs) if p is not None), None)
             low = ZERO if all(b is not None and b.never_negative for b in lows) else self.index_low(first, second, lows)
-            return None if high is None or low is None else self.symbol(Range(low, high + ONE, False, high + ONE))
+            if high is None or low is None:
+                return None
+            return self.symbol(Range(low, high + ONE, False, high + ONE), of=(first, second))
         other = next((h for p, h in zip((first, second), highs, strict=True) if p != ZERO and h is not None), None)
         if ZERO not in (first, second) or other is None:
             return None
         # With i - 1 at most n - 2 and n at least 1, neither side is above n - 1.
         above = Polynomial({monomial: c for monomial, c in (other + ONE).terms.items() if c > 0})
-        return self.symbol(Range(ZERO, above, False, above)) if above.terms else None
+        return self.symbol(Range(ZERO, above, False, above), of=(first, second)) if above.terms else None
 
     def index_low(self, first: Polynomial, second: Polynomial, lows: list[Polynomial | None]) -> Polynomial | None:
         """`min(i + 1, n - 1)`: with `i` below `n` the second side is an index of the same buffer, so at least 0."""
@@ -1723,11 +1810,19 @@ class _Analyst:
                     return ZERO
         return None
 
-    def symbol(self, range_: Range, tag: str = "t") -> Polynomial:
+    def symbol(self, range_: Range, tag: str = "t", of: Iterable[Polynomial | None] = ()) -> Polynomial:
+        """A fresh variable with this range that follows from the variables of `of`."""
         self.fresh += 1
         label = f"@{tag}{self.fresh}"
         self.symbols[label] = range_
+        self.bases[label] = self.bases_of(*of)
         return name(label)
+
+    def bases_of(self, *polynomials: Polynomial | None) -> frozenset[str]:
+        """The built-in indices that polynomials depend on."""
+        labels = {label for p in polynomials if p is not None for label in p.names if varies(label)}
+        found = {label for label in labels if not label.startswith("@")}
+        return frozenset(found.union(*(self.bases.get(label, frozenset()) for label in labels)))
 
     def of_binary(self, node: Node) -> Polynomial | None:
         left = self._polynomial(node.child_by_field_name("left"))
@@ -1767,7 +1862,7 @@ class _Analyst:
             return None
         if mask & (mask + 1) == 0:
             return self.divided("%", left, right + ONE)
-        return self.symbol(Range(ZERO, right + ONE, False, right + ONE))
+        return self.symbol(Range(ZERO, right + ONE, False, right + ONE), of=(left,))
 
     def mixed(self, operator: str, left: Polynomial, right: Polynomial) -> Polynomial | None:
         """`|` and `^` of numbers that are never negative have no more bits than the longer of them."""
@@ -1781,7 +1876,7 @@ class _Analyst:
         if any(value is None for value in values):
             return None
         high = number(1 << max(value or 0 for value in values).bit_length())
-        return self.symbol(Range(ZERO, high, False, high))
+        return self.symbol(Range(ZERO, high, False, high), of=(left, right))
 
     def divided(self, operator: str, left: Polynomial, right: Polynomial) -> Polynomial | None:
         """`/` and `%` of what is never negative; exact where the division is."""
@@ -1803,7 +1898,7 @@ class _Analyst:
             if top is not None and (right - ONE - top).never_negative_for_sizes:
                 return left
             whole = self.is_whole(left, ranges)
-            return self.symbol(Range(ZERO, right, whole, right))
+            return self.symbol(Range(ZERO, right, whole, right), of=(left,))
         exact = left.divided_by(right)
         if exact is not None and not exact.too_large:
             return exact
@@ -1815,7 +1910,7 @@ class _Analyst:
         exact_top = (top + ONE).divided_by(right)
         quotient = exact_top if exact_top is not None else ceiling(top + ONE, right)
         full = exact_top is not None and self.is_whole(left, ranges)
-        return self.symbol(Range(ZERO, quotient, full, quotient))
+        return self.symbol(Range(ZERO, quotient, full, quotient), of=(left,))
 
     def is_whole(self, polynomial: Polynomial, ranges: Mapping[str, Range]) -> bool:
         return polynomial.monomial and len(ranges) == 1 and all(range_.full for range_ in ranges.values())
@@ -1946,6 +2041,16 @@ def _greater(first: Polynomial | None, second: Polynomial | None) -> Polynomial 
     if (first - second).never_negative_for_sizes:
         return first
     return second if (second - first).never_negative_for_sizes else None
+
+
+def _agreed(steps: Mapping[str, set[int]]) -> dict[str, int]:
+    """The one step of each axis; 0 where there are several."""
+    return {axis: next(iter(found)) if len(found) == 1 else 0 for axis, found in steps.items()}
+
+
+def _without_rest(bound: Polynomial) -> Polynomial:
+    """The bound without a constant that a guard takes off, as in `x < width - 1`."""
+    return Polynomial({m: c for m, c in bound.terms.items() if m or c > 0 or len(bound.terms) == 1})
 
 
 def _content(*polynomials: Polynomial) -> int:

@@ -75,7 +75,7 @@ class Polynomial:
     @property
     def never_negative_for_sizes(self) -> bool:
         """The same with names that are sizes, so at least 1: `n - 1` is never negative."""
-        sizes = {label: name(label) + ONE for label in self.names if not label.startswith("(")}
+        sizes = {label: name(label) + ONE for label in self.names if not (isinstance(label, Quotient) and not label.up)}
         return self.substitute(sizes).never_negative
 
     @property
@@ -136,6 +136,24 @@ def product(factors: Iterable[Polynomial]) -> Polynomial:
     return result
 
 
+class Quotient(str):
+    """A name that is a division with a rest, spelled as an expression: `cdiv(n, 4)` or `(n / 4)`."""
+
+    __slots__ = ("by", "top", "up")
+
+    top: Polynomial
+    by: Polynomial
+    up: bool
+    """Rounded up; else down."""
+
+
+def _quotient(top: Polynomial, by: Polynomial, *, up: bool) -> Polynomial:
+    text = f"cdiv({top.spelled()}, {by.spelled()})" if up else f"({_operand(top)} / {_operand(by)})"
+    quotient = Quotient(text)
+    quotient.top, quotient.by, quotient.up = top, by, up
+    return name(quotient)
+
+
 def ceiling(top: Polynomial, by: Polynomial) -> Polynomial:
     """`top / by` rounded up."""
     exact = top.divided_by(by)
@@ -146,7 +164,7 @@ def ceiling(top: Polynomial, by: Polynomial) -> Polynomial:
     if by.constant is not None and by.constant > 1 and top.terms.get((), 0) <= 1 - by.constant:
         # cdiv(n - 3, 4) is n / 4.
         return floor(top + number(by.constant - 1), by)
-    return name(f"cdiv({top.spelled()}, {by.spelled()})")
+    return _quotient(top, by, up=True)
 
 
 def floor(top: Polynomial, by: Polynomial) -> Polynomial:
@@ -158,7 +176,62 @@ def floor(top: Polynomial, by: Polynomial) -> Polynomial:
         return number(top.constant // by.constant)
     if by.constant is not None and top.terms.get((), 0) >= by.constant - 1:
         return ceiling(top - number(by.constant - 1), by)
-    return name(f"({_operand(top)} / {_operand(by)})")
+    return _quotient(top, by, up=False)
+
+
+def rebuilt(polynomial: Polynomial, values: Mapping[str, Polynomial]) -> Polynomial:
+    """`substitute` that also reaches into quotients."""
+    inner = dict(values)
+    for label in polynomial.names:
+        if isinstance(label, Quotient) and label not in inner:
+            top, by = rebuilt(label.top, values), rebuilt(label.by, values)
+            inner[label] = (ceiling if label.up else floor)(top, by) if by.terms else name(label)
+    return polynomial.substitute(inner)
+
+
+def at_least(first: Polynomial, second: Polynomial) -> bool:
+    """Whether `first` is at least `second` whatever the sizes are, as far as that can be seen."""
+    difference = first - second
+    if difference.never_negative_for_sizes:
+        return True
+    quotients = [label for label in difference.names if isinstance(label, Quotient)]
+    if not quotients or len(quotients) > 4:
+        return False
+    # Quotients that are subtracted are no more than a larger one beside them, or than the division without a rest.
+    lowest = difference
+    for label in quotients:
+        own = Polynomial({m: c for m, c in lowest.terms.items() if label in m})
+        if own.never_negative:
+            continue
+        for other in quotients:
+            alike = other != label and other.by == label.by and (other.up or not label.up)
+            if alike and at_least(other.top, label.top):
+                lowest = lowest.substitute({label: name(other)})
+                break
+    if lowest.never_negative_for_sizes:
+        return True
+    return _cleared(lowest, quotients)
+
+
+def _cleared(difference: Polynomial, quotients: Iterable["Quotient"]) -> bool:
+    for label in quotients:
+        terms = {m: c for m, c in difference.terms.items() if label in m}
+        if not terms:
+            continue
+        scale = label.by.constant
+        if scale is None or scale < 1 or any(m.count(label) > 1 or c % scale for m, c in terms.items()):
+            return False
+        rest = difference - Polynomial(terms)
+        for monomial, coefficient in terms.items():
+            factor = Polynomial({tuple(n for n in monomial if n != label): coefficient // scale})
+            slack = number(scale - 1)
+            if coefficient > 0:
+                bound = label.top if label.up else label.top - slack
+            else:
+                bound = label.top + slack if label.up else label.top
+            rest = rest + factor * bound
+        difference = rest
+    return difference.never_negative_for_sizes
 
 
 def _operand(polynomial: Polynomial) -> str:
