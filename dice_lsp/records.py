@@ -353,6 +353,8 @@ class Compiled:
     elapsed_ms: float
     messages: tuple[CompileMessage, ...] = ()
     cubin: bytes = b""
+    notes: tuple[str, ...] = ()
+    """One sentence for each way in which this is not quite what the text says, such as an instance that was picked."""
 
 
 @frozen

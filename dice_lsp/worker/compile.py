@@ -47,6 +47,7 @@ from dice_lsp.source.nvcc_flags import PTXAS
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
 from dice_lsp.source.tokens import split_top_level
 from dice_lsp.worker.confine import Confinement, compiler_policy
+from dice_lsp.worker.libraries import library_include_dirs, next_step
 from dice_lsp.worker.occupancy import limits_of, occupancy
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
 from dice_lsp.worker.scratch import Scratch, remove_abandoned
@@ -124,6 +125,10 @@ class Program:
     errors: tuple[CompileMessage, ...]
     missing: tuple[Include, ...]
     """Headers that were not found and were left out."""
+    header_names: tuple[str, ...] = ()
+    """Every header that the text and its own headers include, as written."""
+    folders: tuple[Path, ...] = ()
+    """Include folders that no flag names, but in which headers of the project were found."""
     pre_includes: tuple[str, ...] = ()
     """Those of `headers` that are included before the text."""
 
@@ -349,41 +354,49 @@ class Compiler:
         arch_number = int(re.sub(r"\D", "", self.arch_of(job).split("_")[1]))
         if self._nvrtc is None or arch_number not in self._archs:
             return self._nvcc(job, program, cancelled)
-        builds, hopeless = self._nvrtc_compile(job, program, cancelled)
-        if hopeless or not any(isinstance(build, CompileFailed) for build in builds) or self.nvcc_path is None:
+        builds, hopeless, unnamed = self._nvrtc_compile(job, program, cancelled)
+        if self.nvcc_path is None or not (
+            unnamed or (not hopeless and any(isinstance(build, CompileFailed) for build in builds))
+        ):
             return builds
-        fallback = self._nvcc(job, program, cancelled)
-        if any(isinstance(build, Compiled) for build in fallback):
-            return fallback
-        return builds
+        fallback = self._nvcc(job, program, cancelled, unnamed)
+        if not any(isinstance(build, Compiled) for build in fallback):
+            return builds
+        return tuple(
+            mine if isinstance(mine, Compiled) or (index in unnamed and not isinstance(other, Compiled)) else other
+            for index, (mine, other) in enumerate(zip(builds, fallback, strict=True))
+        )
 
     # NVRTC
 
     def _nvrtc_compile(
         self, job: CompileJob, program: Program, cancelled: threading.Event
-    ) -> tuple[tuple[Build, ...], bool]:
-        """Builds, and whether a failure is the text's own fault, so that nvcc would say the same.
+    ) -> tuple[tuple[Build, ...], bool, dict[int, str]]:
+        """(builds, whether a failure is the text's own fault, so that nvcc would say the same, the unnamed).
 
         A name that means no kernel (an `#if` leaves it out, its template arguments do not fit) is an error of the whole
-        compile for NVRTC; it concerns that kernel alone, so the others are compiled again without it.
+        compile for NVRTC; it concerns that kernel alone, so the others are compiled again without it. The unnamed are
+        the templates, by their index, for which there are no arguments that mean something, and why.
         """
         keys = build_keys(job.kernels)
         expressions = [self._expression(job, key, kernel) for key, kernel in zip(keys, job.kernels, strict=True)]
+        unnamed = {index: reason for index, (reason, expression) in enumerate(expressions) if expression is None}
         builds, own_fault, bad_names = self._nvrtc_once(job, program, expressions, cancelled)
         if not bad_names:
-            return builds, own_fault
+            return builds, own_fault, unnamed
         told: list[tuple[str | Build, str | None]] = []
-        for kernel, (reason, expression) in zip(job.kernels, expressions, strict=True):
+        for index, (kernel, (reason, expression)) in enumerate(zip(job.kernels, expressions, strict=True)):
             said = None if expression is None else bad_names.get(re.sub(r"\s", "", expression))
             if said is None:
                 told.append((reason, expression))
             elif kernel.template and f'"{kernel.name}" is undefined' not in said:
                 message = CompileMessage(kernel.line, 0, "error", f"{expression}: {said}")
                 told.append((CompileFailed(f"nvrtc {self.nvrtc_version}", (message,)), None))
+                unnamed[index] = message.text
             else:
                 told.append((NotCompiled(f"{kernel.name} is not in this build: an #if leaves it out"), None))
         builds, own_fault, bad_names = self._nvrtc_once(job, program, told, cancelled)
-        return builds, own_fault
+        return builds, own_fault, unnamed
 
     def _nvrtc_once(
         self,
@@ -541,72 +554,155 @@ class Compiler:
 
     # nvcc
 
-    def _nvcc(self, job: CompileJob, program: Program, cancelled: threading.Event) -> tuple[Build, ...]:
-        """The whole file through nvcc, host code included (it is parsed, never assembled or run)."""
+    def _nvcc(
+        self, job: CompileJob, program: Program, cancelled: threading.Event, unnamed: Mapping[int, str] | None = None
+    ) -> tuple[Build, ...]:
+        """The whole file through nvcc, host code included (it is parsed, never assembled or run).
+
+        `unnamed` are the templates without arguments, by their index, and why: of those an instance that the program
+        itself makes is taken. None means that this is not known yet.
+        """
         assert self.nvcc_path is not None
-        started = time.monotonic()
         assembler = _Assembler(self, job)
         refused = assembler.refusals_of_whole_text()
-        if refused:
-            return (CompileFailed(f"nvcc {self.nvcc_version or '?'}", refused),) * len(job.kernels)
         compiler = f"nvcc {self.nvcc_version or '?'}"
+        if refused:
+            return (CompileFailed(compiler, refused),) * len(job.kernels)
         tail, expressions = "", []
         for index, (key, kernel) in enumerate(zip(build_keys(job.kernels), job.kernels, strict=True)):
             reason, expression = self._expression(job, key, kernel)
+            if unnamed is not None and index in unnamed:
+                reason, expression = unnamed[index], None
             expressions.append((reason, expression))
             if expression is not None and kernel.template:
                 # Taking the address of an instance makes the compiler emit it.
                 tail += f"static auto* dice_instance_{index} = &{expression};\n"
+        ran = self._run_nvcc(job, program, assembler, tail, cancelled)
+        if isinstance(ran, NotCompiled):
+            return (ran,) * len(job.kernels)
+        places = _Places(job, program, 0)
+        messages, resources = parse_log(ran.log, places)
+        if ran.cubin is None:
+            if not any(message.severity == "error" for message in messages):
+                said = next((line.strip() for line in ran.log.splitlines() if line.strip()), "no message")
+                messages = [CompileMessage(places.first_line, 0, "error", f"nvcc failed: {said}"), *messages]
+            messages = _with_next_steps(messages)
+            return (CompileFailed(compiler, tuple(messages[:MAX_MESSAGES])),) * len(job.kernels)
+        builds: list[Build] = []
+        for kernel, (reason, expression) in zip(job.kernels, expressions, strict=True):
+            symbols = find_symbols(resources, kernel, expression or "")
+            notes: tuple[str, ...] = ()
+            if expression is None and symbols:
+                notes = (_instance_note(kernel, symbols, reason),)
+                symbols = symbols[:1]
+            if len(symbols) != 1:
+                found = "not found" if not symbols else "ambiguous"
+                said = reason if expression is None else f"{expression} was compiled by nvcc, but its symbol is {found}"
+                builds.append(NotCompiled(said))
+                continue
+            build = _compiled(self.arch_of(job), compiler, symbols[0], resources, ran.elapsed_ms, messages, ran.cubin)
+            builds.append(evolve(build, notes=notes) if isinstance(build, Compiled) else build)
+        return tuple(builds)
+
+    def _run_nvcc(
+        self, job: CompileJob, program: Program, assembler: "_Assembler", tail: str, cancelled: threading.Event
+    ) -> "_NvccRun | NotCompiled":
+        """The text with `tail` behind it through nvcc; once more with relocatable code when that is what is missing."""
+        assert self.nvcc_path is not None
+        started = time.monotonic()
+        deadline_at = started + job.deadline_s
+        library = library_include_dirs(program.header_names)
+        flags, _ = nvrtc_flags(job.flags)
+        folders = (
+            Path(job.path).resolve().parent,
+            *_include_dirs(job),
+            *program.folders,
+            *assembler.usual_dirs,
+            *library,
+        )
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
+        read = [*map(str, self._toolkit), *assembler.places(), *map(str, library)]
         with tempfile.TemporaryDirectory(prefix="dice-nvcc-") as folder:
-            source = Path(folder) / _DOCUMENT
+            source, output = Path(folder) / _DOCUMENT, Path(folder) / "out.cubin"
             text = re.sub(r"\r\n|\r", "\n", job.text)
             source.write_bytes((text + ("\n" + tail if tail else "")).encode("utf-8", "replace"))
-            output = Path(folder) / "out.cubin"
-            flags, _ = nvrtc_flags(job.flags)
             command = [
                 self.nvcc_path, "-cubin", f"-arch={self.arch_of(job)}", "-Xptxas", "-v", *map(_nvcc_flag, flags),
-                "--expt-relaxed-constexpr", "--extended-lambda",
-                f"-I{Path(job.path).resolve().parent}", *(f"-I{d}" for d in _include_dirs(job)),
+                "--expt-relaxed-constexpr", "--extended-lambda", *dict.fromkeys(f"-I{path}" for path in folders),
                 *(word for path in program.pre_includes for word in ("-include", path)),
                 "-o", str(output), str(source),
             ]  # fmt: skip
-            if (word := shell_word([*flags, *map(str, (Path(job.path).resolve().parent, *_include_dirs(job))), *program.pre_includes])) is not None:
-                reason = f"nvcc would have a shell read {word}, so it is not started; do without $, ` and \\ there"
-                return (NotCompiled(reason),) * len(job.kernels)
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
-            read = [*map(str, self._toolkit), *assembler.places()]
+            if (word := shell_word([*flags, *map(str, folders), *program.pre_includes])) is not None:
+                return NotCompiled(f"nvcc would have a shell read {word}, so it is not started; do without $, ` and \\ there")
+            link = [self.nvcc_path, "-dlink", "-cubin", f"-arch={self.arch_of(job)}", "-o", str(Path(folder) / "linked.cubin"),
+                    str(output), "-lcudadevrt"]  # fmt: skip
             try:
                 with Confinement(compiler_policy(self.nvcc_path, read, [folder])) as confinement:
-                    done = process.run(
-                        command, deadline_s=job.deadline_s, cwd=folder, env={**environment, "TMPDIR": folder},
-                        cancelled=cancelled, confine=confinement.enter,
-                    )  # fmt: skip
+
+                    def run(words: list[str]) -> process.Finished:
+                        return process.run(
+                            words, deadline_s=max(deadline_at - time.monotonic(), 0.05), cwd=folder,
+                            env={**environment, "TMPDIR": folder}, cancelled=cancelled, confine=confinement.enter,
+                        )  # fmt: skip
+
+                    done = run(command)
+                    said = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace").replace(folder + "/", "")
+                    if done.returncode != 0 and not done.timed_out and _NEEDS_RDC.search(said):
+                        done = run([*command, "-rdc=true"])
+                        said = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace").replace(folder + "/", "")
+                        # Kernels that launch others can be loaded once the device's runtime is part of them.
+                        if done.returncode == 0 and run(link).returncode == 0:
+                            output = Path(folder) / "linked.cubin"
             except OSError as error:
-                return (NotCompiled(f"nvcc could not be started: {error}"),) * len(job.kernels)
+                return NotCompiled(f"nvcc could not be started: {error}")
             if done.timed_out:
-                return (NotCompiled(f"the compiler did not end within {job.deadline_s:g} s"),) * len(job.kernels)
-            elapsed_ms = (time.monotonic() - started) * 1000.0
-            log_text = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace").replace(folder + "/", "")
-            places = _Places(job, program, 0)
-            messages, resources = parse_log(log_text, places)
-            if done.returncode != 0 or not output.is_file():
-                if not any(message.severity == "error" for message in messages):
-                    said = next((line.strip() for line in log_text.splitlines() if line.strip()), "no message")
-                    messages = [CompileMessage(places.first_line, 0, "error", f"nvcc failed: {said}"), *messages]
-                return (CompileFailed(compiler, tuple(messages[:MAX_MESSAGES])),) * len(job.kernels)
-            cubin = output.read_bytes()
-        builds: list[Build] = []
-        for kernel, (reason, expression) in zip(job.kernels, expressions, strict=True):
-            if expression is None:
-                builds.append(NotCompiled(reason))
-                continue
-            symbols = find_symbols(resources, kernel, expression)
-            if len(symbols) != 1:
-                found = "not found" if not symbols else "ambiguous"
-                builds.append(NotCompiled(f"{expression} was compiled by nvcc, but its symbol is {found}"))
-                continue
-            builds.append(_compiled(self.arch_of(job), compiler, symbols[0], resources, elapsed_ms, messages, cubin))
-        return tuple(builds)
+                return NotCompiled(f"the compiler did not end within {job.deadline_s:g} s")
+            cubin = output.read_bytes() if done.returncode == 0 and output.is_file() else None
+        return _NvccRun(said, cubin, (time.monotonic() - started) * 1000.0)
+
+
+@frozen
+class _NvccRun:
+    """What nvcc said and made; `cubin` is None when it failed."""
+
+    log: str
+    cubin: bytes | None
+    elapsed_ms: float
+
+
+_NEEDS_RDC = re.compile(r"requires separate compilation mode|Unresolved extern function '(?:__cudaCDP|cuda[A-Z])")
+
+
+def _instance_note(kernel: Kernel, symbols: Sequence[str], reason: str) -> str:
+    """Which instance of a template is shown, and how another one is asked for."""
+    several = f", one of {len(symbols)} that this file makes" if len(symbols) > 1 else ""
+    names = ", ".join(f"{name}=..." for name in kernel.template)
+    return f"{reason.partition('; add')[0]}; shown is {demangled(symbols[0])}{several}; add `with {names}` to its //dice: line"
+
+
+def demangled(symbol: str) -> str:
+    """A mangled name as it is written in C++, without its parameters; the name itself where the C++ library has no say."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        demangle, free = library.__cxa_demangle, ctypes.CDLL(None).free
+    except (OSError, AttributeError):
+        return symbol
+    demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    status = ctypes.c_int(0)
+    made = demangle(symbol.encode(), None, None, ctypes.byref(status))
+    if status.value != 0 or not made:
+        return symbol
+    try:
+        name = ctypes.string_at(made).decode("utf-8", "replace")
+    finally:
+        free(made)
+    depth = 0
+    for at, character in enumerate(name):
+        depth += (character == "<") - (character == ">")
+        if character == "(" and depth == 0 and not name.startswith("(anonymous", at):
+            name = name[:at]
+            break
+    return name.removeprefix("void ")
 
 
 _FLOW_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -663,7 +759,13 @@ _NVRTC_FLAGS = (
     r"-dopt=on", r"-restrict", r"-jtd=\d{1,3}", r"-device-stack-protector=(?:true|false)", rf"-Xptxas=(?:{PTXAS.pattern})",
 )  # fmt: skip
 # They concern the host's half, the linking, or what is decided elsewhere.
-_NOT_FOR_NVRTC = (r"-arch=\w+", r"-I[^\0\r\n]*", r"--expt-relaxed-constexpr", r"--extended-lambda", r"-rdc=(?:true|false)")
+_NOT_FOR_NVRTC = (
+    r"-arch=\w+",
+    r"-I[^\0\r\n]*",
+    r"--expt-relaxed-constexpr",
+    r"--extended-lambda",
+    r"-rdc=(?:true|false)",
+)
 
 
 def nvrtc_flags(flags: Iterable[str]) -> tuple[list[str], str | None]:
@@ -725,6 +827,7 @@ class _Assembler:
         self.paths: list[str] = []
         self.texts: list[str] = []
         self.lines: list[int] = []
+        self.folders: list[Path] = []
         self.resolved: dict[tuple[int, int], str | None] = {}
         """(text, offset of an include) -> path of a user's header, or None for one that is left out."""
 
@@ -797,7 +900,9 @@ class _Assembler:
         except (OSError, ValueError):
             text = None
         if text is None:
-            said = f"{path}, which the build includes first, is not there or not in the workspace; build the project once"
+            said = (
+                f"{path}, which the build includes first, is not there or not in the workspace; build the project once"
+            )
             self.errors.append(CompileMessage(0, 0, "error", said))
             return False
         if path not in self.paths:
@@ -876,6 +981,8 @@ class _Assembler:
                 self.paths.append(str(path))
                 self.texts.append(text)
                 self.lines.append(line)
+            if folder in self.usual_dirs:
+                self.folders.append(folder)
             self.resolved[at, include.start] = str(path)
             return True
         return False
@@ -1291,9 +1398,19 @@ def _explained(messages: list[CompileMessage], program: Program) -> list[Compile
             message = evolve(message, text=f"{message.text}: kernels that use the device runtime need nvcc")
         explained.append(message)
     for include in program.missing:
-        text = f"the header {include.name} was not found and was left out; add its folder to the compile flags with -I"
+        text = f"the header {include.name} was not found and was left out; {next_step(include.name)}"
         explained.append(CompileMessage(include.line, 0, "warning", text))
     return explained
+
+
+def _with_next_steps(messages: Sequence[CompileMessage]) -> list[CompileMessage]:
+    """What nvcc says, with what to do about a header that it has not found."""
+    return [
+        evolve(message, text=f"the header {match[1]} was not found; {next_step(match[1])}")
+        if (match := re.search(r"(\S+): No such file or directory$", message.text)) is not None
+        else message
+        for message in messages
+    ]
 
 
 def _smells_of_host(messages: Sequence[CompileMessage], program: Program) -> bool:
