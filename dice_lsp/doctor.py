@@ -65,7 +65,11 @@ async def examine_flags(path: str, settings: Settings) -> FileFlags:
             asked, notes = choice.arch, [*notes, *filter(None, [choice.note])]
     finally:
         await worker.close()
-    given = (*flags.flags, *(f"-I{folder}" for folder in flags.include_dirs), *(f"-include {h}" for h in flags.pre_includes))
+    given = (
+        *flags.flags,
+        *(f"-I{folder}" for folder in flags.include_dirs),
+        *(f"-include {h}" for h in flags.pre_includes),
+    )
     named = next((flag.removeprefix("-arch=") for flag in flags.flags if flag.startswith("-arch=")), asked)
     return FileFlags(flags.origin, flags.rows, given, DEFAULT_ARCH if named == "auto" else named, tuple(notes))
 

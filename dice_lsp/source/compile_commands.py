@@ -28,6 +28,8 @@ BUILD_FOLDER = re.compile(r"build.*|out|cmake-build-.*|\.vscode|_build|builddir"
 """Names of folders in which tools put a database, beside the sources."""
 MAX_ENTRIES = 200_000
 MAX_ARGUMENTS = 20_000
+MAX_CLANGD, MAX_BRACKETS, MAX_FRAGMENTS = 1 << 16, 256, 64
+"""Characters, opening brackets and documents of a `.clangd`."""
 PATTERN_S = 0.05
 """How long a pattern of a `.clangd` may be looked for: some take for ever."""
 _EXECROOT = re.compile(r"^.*?/(?:execroot/[^/]+|__EXEC_ROOT__|__WORKSPACE_ROOT__)(?:/|$)")
@@ -137,7 +139,7 @@ def words_of_response_file(text: str) -> tuple[str, ...]:
 
     Raises ValueError for an open quote.
     """
-    return tuple(shlex.split(text, comments=False))[:MAX_ARGUMENTS]
+    return tuple(shlex.split(re.sub(r"\\\r?\n", " ", text)))[:MAX_ARGUMENTS]
 
 
 def words_of_flag_file(text: str) -> tuple[str, ...]:
@@ -164,9 +166,12 @@ class Fragment:
 def read_clangd(text: str) -> tuple[tuple[Fragment, ...], tuple[str, ...]]:
     """The fragments of a `.clangd`, and a sentence for what could not be read."""
     fragments: list[Fragment] = []
+    # The parser takes time with the square of what is open at once, and of a stranger's file that could be all of it.
+    if len(text) > MAX_CLANGD or text.count("[") + text.count("{") > MAX_BRACKETS:
+        return (), ("it is longer than any such file has to be, so it is left out",)
     try:
         for document in yaml.safe_load_all(text):
-            if isinstance(document, dict):
+            if isinstance(document, dict) and len(fragments) < MAX_FRAGMENTS:
                 fragments.append(_fragment(document))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -75,9 +75,7 @@ _TAKEN_NAMES = re.compile(
     r"|threadIdx|blockIdx|blockDim|gridDim|warpSize|asm|__asm|__asm__|_Pragma"
 )
 # What stands in a macro is seen by the compiler only, after the text was looked through.
-_NOT_IN_A_MACRO = re.compile(
-    r"\b(?:__has_\w+|_Pragma|__pragma|asm|__asm|__asm__|__volatile__|__attribute__|__declspec)\b|[#%?@]{2}|#"
-)
+_NOT_IN_A_MACRO = re.compile(r"\b(?:__has_\w+|_Pragma|__pragma|asm|__asm|__asm__)\b|[#$`\\]|%:|\?\?=")
 
 
 def device_flags(path: str, settings: Settings, build: BuildFlags | None = None) -> DeviceFlags:
@@ -199,7 +197,7 @@ def _macro_problem(flag: Flag) -> str:
     if _TAKEN_NAMES.fullmatch(_macro_name(flag.value)):
         return "left out: the compiler defines it itself"
     if flag.name == "-D" and _NOT_IN_A_MACRO.search(_after_name(flag.value)):
-        return "left out: a macro of a project must not hold directives, pragmas or assembly"
+        return "left out: a macro of a project must hold no directive, pragma, assembly, or sign that a shell reads"
     return ""
 
 
