@@ -5,11 +5,24 @@ the kernel is then not launched: a guess that is wrong would blame the user's ke
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import PurePath
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from dice_lsp.records import BufferSpec, Dim, Kernel, LaunchSpec, Origin, Parameter, Reference, Role
+from dice_lsp.records import (
+    BufferSpec,
+    Confidence,
+    Dim,
+    Kernel,
+    LaunchCase,
+    LaunchSpec,
+    Origin,
+    Parameter,
+    Reference,
+    Role,
+)
 from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, IndexUse, Launched, Range, extents
 from dice_lsp.source.body import read_accesses
 from dice_lsp.source.device_code import context_for
@@ -17,9 +30,11 @@ from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
 from dice_lsp.source.geometry import Size, inferred_block, inferred_grid, launch_bounds
 from dice_lsp.source.headers import template_defaults
-from dice_lsp.source.hosts import HostScope, host_scope
-from dice_lsp.source.kernels import LaunchSite, SourceModel, fold
+from dice_lsp.source.host_program import HostLaunch, HostProgram, host_program
+from dice_lsp.source.kernels import SourceModel
+from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
 from dice_lsp.source.polynomials import Polynomial
+from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.references import find_reference, matched_parameters
 from dice_lsp.source.tokens import Kind, lex, split_top_level
 
@@ -33,77 +48,94 @@ CHECK_VALUES = {
 """Sizes that break guards, checked only."""
 _MORE = (1, 3, 7, 5)
 _ADDING = ("atomicAdd", "atomicSub", "atomicInc", "atomicAdd_block", "atomicAdd_system")
-_CEIL_NAMES = re.compile(
-    r"\b(?:(?:cuda|std|at|c10)::)?(?:ceil_?div|c?div_?up|idivup|div_?ceil|cdiv|divide_?up|updiv)\s*\(", re.IGNORECASE
-)
-_CEIL_FLOAT = re.compile(
-    r"(?:std::)?ceilf?\s*\(\s*(?:\(\s*(?:float|double)\s*\)|1\.0?f?\s*\*)?\s*(?P<a>\w+|\([^()]*\))\s*/\s*"
-    r"(?:\(\s*(?:float|double)\s*\))?\s*(?P<b>\w+)(?:\.0?f?|\.f)?\s*\)"
-)
-_CAST = re.compile(r"^\(\s*(?:const\s+)?[\w:]+(?:\s+[\w:]+)*\s*\**\s*\)\s*(?=[\w(&*])")
-_STATIC_CAST = re.compile(r"^(?:static_cast|reinterpret_cast|const_cast)\s*<[^<>]*>\s*\((?P<inner>.*)\)$", re.DOTALL)
-_VECTOR_POINTER = re.compile(
-    r"^(?:thrust::)?raw_pointer_cast\s*\(\s*&?(\w+)(?:\.data\(\)|\[0\])\s*\)$|^(\w+)\.data\(\)\.get\(\)$"
-)
+MAX_CASES = 8
+"""Launches beside the spec's own that are kept."""
 
 
-class _Unresolved(Exception):
-    """A host expression that depends on something the file does not say."""
-
-
-def launch_spec(text: str, kernel: Kernel, model: SourceModel, *, directive: Directive | None = None) -> LaunchSpec:
-    """How to launch and judge a kernel of `model`, as far as the file says.
+def launch_spec(
+    text: str,
+    kernel: Kernel,
+    model: SourceModel,
+    *,
+    directive: Directive | None = None,
+    project: ProjectTexts | None = None,
+    path: str = "",
+) -> LaunchSpec:
+    """How to launch and judge a kernel of `model`, as far as the file says, and with `project` the files around it.
 
     `directive` takes the place of what the kernel's `//dice:` comments say: an empty one gives what is known without them.
+    `path` is where the text lies, which `project` needs to find its neighbours.
     """
     if directive is None:
         directive = parse_directives(text, kernel)
-    return _Builder(text, kernel, model, directive).build()
-
-
-@frozen
-class _Launch:
-    """What one launch of the file says, in the names of the kernel's parameters."""
-
-    grid: Size | None
-    block: Size | None
-    smem_bytes: str | None
-    sizes: Mapping[str, str]
-    """Buffer -> element count."""
-    scalars: Mapping[str, str]
-    dims: Mapping[str, int | None]
-    """Parameter -> its value, None where only the run decides it."""
-    fixed: frozenset[str]
-    """Dims that cannot change because the kernel's text has the same constant built in."""
-    problems: tuple[str, ...]
-    others: tuple[Mapping[str, int | None], ...] = ()
-    """Dims of further launches that say the same in everything else."""
+    return _Builder(text, kernel, model, directive, host_program(model, path, project)).build()
 
 
 class _Builder:
-    def __init__(self, text: str, kernel: Kernel, model: SourceModel, directive: Directive) -> None:
-        self.text, self.kernel, self.model, self.directive = text, kernel, model, directive
+    def __init__(
+        self, text: str, kernel: Kernel, model: SourceModel, directive: Directive, program: HostProgram
+    ) -> None:
+        self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
         self.unknown: list[str] = []
         self.origins: dict[str, Origin] = {}
+        self.confidence: dict[str, Confidence] = {}
         self.template: dict[str, str] = {}
         self.constants = dict(model.values)
 
     def build(self) -> LaunchSpec:
+        launches = self.launches()
+        spec = self.spec_of(launches[0] if launches else None, launches[1:])
+        if self.directive.grid is not None or spec.unknown or not launches:
+            return spec
+        return evolve(spec, cases=tuple(self.cases(spec, launches)))
+
+    def cases(self, spec: LaunchSpec, launches: list[SiteLaunch]) -> Iterator[LaunchCase]:
+        """The other launches of the kernel, as far as they are known as well as the spec's own."""
+        first = {dim.name: dim.values[0] for dim in spec.dims}
+        seen = {_said(spec, first)}
+        for launch in launches[1:]:
+            if len(seen) > MAX_CASES:
+                return
+            if launch.grid is None or launch.block is None or launch.smem_bytes is None or launch.problems:
+                continue
+            builder = _Builder(self.text, self.kernel, self.model, self.directive, self.program)
+            other = builder.spec_of(launch, [])
+            dims = {dim.name: dim.values[0] for dim in other.dims}
+            if other.unknown or other.grid is None or other.block is None or _said(other, dims) in seen:
+                continue
+            if [buffer.name for buffer in other.buffers] != [buffer.name for buffer in spec.buffers]:
+                continue
+            seen.add(_said(other, dims))
+            scalars = dict(other.scalars)
+            for label in spec.scalars.keys() - scalars.keys():
+                if label in dims:
+                    scalars[label] = str(dims[label])
+            yield LaunchCase(
+                label=launch.place,
+                grid=other.grid,
+                block=other.block,
+                smem_bytes=other.smem_bytes,
+                dims=dims,
+                scalars=scalars,
+                extents={buffer.name: buffer.extents for buffer in other.buffers},
+                template=dict(other.template),
+            )
+
+    def spec_of(self, launch: SiteLaunch | None, alike: list[SiteLaunch]) -> LaunchSpec:
+        """The spec with this launch as its own; those of `alike` that say the same of other sizes give sizes to check."""
         directive, kernel = self.directive, self.kernel
-        sites = [s for s in self.model.launches if s.name == kernel.name and s.complete and not self.shadowed(s)]
-        self.read_template(sites)
+        self.read_template(launch)
         self.constants |= self.integer_template()
         own = self.accesses_of(kernel.body_start, kernel.body_end, kernel.parameters, is_kernel=True)
         reference = directive.reference or find_reference(kernel, self.model, self.template)
         self.origins["reference"] = Origin.DIRECTIVE if directive.reference else Origin.INFERRED
         by_reference = self.reference_accesses(reference)
-        launch = self.best_launch(sites, own)
         bounds = self.bounds(own, by_reference)
         grid, block, smem_bytes = self.geometry(launch, own, bounds)
         buffers = self.buffers(launch, own, by_reference, grid, block)
-        dims, scalars = self.sizes(launch, own, bounds, grid, block, smem_bytes, buffers)
+        dims, scalars = self.sizes(launch, alike, own, bounds, grid, block, smem_bytes, buffers)
         self.complain(own)
         used = self.used_constants(grid, block, smem_bytes, buffers, scalars)
         spec = LaunchSpec(
@@ -124,37 +156,55 @@ class _Builder:
             skip=directive.skip,
             constants=used,
             origins={field: origin for field, origin in self.origins.items() if field != "reference" or reference},
+            confidence=dict(self.confidence),
+            label=launch.place if launch is not None and self.origins.get("grid") is Origin.LAUNCH_SITE else "",
             unknown=(),
         )
         if not self.unknown:
             self.unknown += self.unresolved(spec)
         return evolve(spec, unknown=tuple(dict.fromkeys(self.unknown)))
 
-    def shadowed(self, site: LaunchSite) -> bool:
-        """A launch of another kernel with the same name but other parameters."""
-        same = [kernel for kernel in self.model.kernels if kernel.name == site.name]
-        return len(same) > 1 and len(site.arguments) != len(self.kernel.parameters)
+    # Launches of the program
+
+    def launches(self) -> list[SiteLaunch]:
+        """The launches of this kernel, best first: the one of which most is known, the largest of those."""
+        kernel = self.kernel
+        words = _words(self.text[kernel.body_start : kernel.body_end])
+        found: list[SiteLaunch] = []
+        for order, launch in enumerate(self.program.launches):
+            if launch.kernel == kernel.name:
+                place, line = self.place_of(launch)
+                read = read_launch(kernel, launch, words, line, place, order)
+                if read is not None:
+                    found.append(read)
+
+        def worth(launch: SiteLaunch) -> tuple[bool, bool, int, bool, int, int, int]:
+            complete = launch.grid is not None and launch.block is not None and launch.smem_bytes is not None
+            templated = set(kernel.template) <= launch.template.keys()
+            # Of launches of one size that differ in their blocks, one of a middle size stands for all.
+            far = abs(launch.block_threads.bit_length() - 9)
+            return complete, templated, -len(launch.problems), launch.from_main, launch.threads, -far, -launch.order
+
+        return sorted(found, key=worth, reverse=True)
+
+    def place_of(self, launch: HostLaunch) -> tuple[str, int]:
+        line = launch.line if launch.line is not None else self.model.lines.line_of(launch.offset) + 1
+        where = f"line {line}" if launch.line is None else f"{PurePath(launch.path).name}:{line}"
+        return f"launch at {where}", line
 
     # Template arguments
 
-    def read_template(self, sites: list[LaunchSite]) -> None:
-        kernel, found = self.kernel, {}
+    def read_template(self, launch: SiteLaunch | None) -> None:
+        kernel = self.kernel
         defaults = template_defaults(kernel.template_spelling)
-        for site in sites:
-            if site.template_text is not None:
-                found = self.template_arguments(site.template_text)
-            if found:
-                break
-            found = self.deduced(site)
-            if found:
-                break
+        found: Mapping[str, str] = launch.template if launch is not None else {}
         origin = Origin.LAUNCH_SITE
-        if not found:
+        if not set(kernel.template) <= found.keys():
             for declaration in self.model.declarations:
                 if declaration.name == kernel.name and declaration.template_arguments:
-                    found = self.template_arguments(declaration.template_arguments)
+                    found = {**self.template_arguments(declaration.template_arguments), **found}
                     break
-        if not found and kernel.template and set(kernel.template) <= defaults.keys():
+        if launch is None and not found and kernel.template and set(kernel.template) <= defaults.keys():
             origin = Origin.DEFAULT
         merged = {**defaults, **found, **self.directive.template}
         self.template = {label: merged[label] for label in kernel.template if label in merged}
@@ -164,6 +214,9 @@ class _Builder:
             self.unknown.append(f"the template argument {missing[0]} is not known: write `{example}` in a //dice: line")
         if kernel.template:
             self.origins["template"] = Origin.DIRECTIVE if self.directive.template else origin
+            if not self.directive.template:
+                certain = origin is Origin.LAUNCH_SITE and launch is not None and launch.certain
+                self.confidence["template"] = Confidence.CERTAIN if certain else Confidence.LIKELY
 
     def is_type(self, label: str) -> bool:
         return re.search(rf"\b(?:typename|class)\s+{re.escape(label)}\b", self.kernel.template_spelling) is not None
@@ -183,19 +236,6 @@ class _Builder:
             for k, v in found.items()
             if not (self.is_type(k) and re.fullmatch(r"[A-Z]\w?|\w+_t[a-z]*", v) and v not in SIZEOF)
         }
-
-    def deduced(self, site: LaunchSite) -> dict[str, str]:
-        """Types that follow from the pointers of a launch: `T*` given a `float*`."""
-        scope = self.scope_of(site)
-        if scope is None or len(site.arguments) != len(self.kernel.parameters):
-            return {}
-        found: dict[str, str] = {}
-        for parameter, argument in zip(self.kernel.parameters, site.arguments, strict=True):
-            kind = scope.types.get(_bare(argument))
-            if parameter.pointer and parameter.element in self.kernel.template and kind is not None:
-                if found.setdefault(parameter.element, kind) != kind:
-                    return {}
-        return found
 
     def integer_template(self) -> dict[str, int]:
         values = {}
@@ -242,39 +282,10 @@ class _Builder:
                 found |= range_.high.identifiers if range_.high is not None else frozenset()
         return frozenset(found)
 
-    # Launches of the file
-
-    def scope_of(self, site: LaunchSite) -> HostScope | None:
-        function = next((f for f in self.model.functions if f.start == site.function_start), None)
-        if function is None:
-            return None
-        names = tuple(p.name for p in function.parameters if p.name)
-        return host_scope(self.text[function.body_start : function.body_end], names)
-
-    def best_launch(self, sites: list[LaunchSite], own: Accesses) -> _Launch | None:
-        """Of several launches the one that is known best, the largest of those; like ones add their sizes."""
-        launches = []
-        for site in sites:
-            scope = self.scope_of(site)
-            if scope is not None and len(site.arguments) == len(self.kernel.parameters):
-                launches.append(_SiteReader(self, site, scope, own).read())
-
-        def worth(launch: _Launch) -> tuple[bool, int, int]:
-            total = 1
-            for value in launch.dims.values():
-                total *= max(value or 1, 1)
-            return launch.grid is not None and launch.block is not None, -len(launch.problems), total
-
-        if not launches:
-            return None
-        best = max(launches, key=worth)
-        alike = [launch.dims for launch in launches if launch is not best and evolve(launch, dims=best.dims) == best]
-        return evolve(best, others=tuple(dims for dims in alike if None not in dims.values()))
-
     # Grid and block
 
     def geometry(
-        self, launch: _Launch | None, own: Accesses, bounds: frozenset[str]
+        self, launch: SiteLaunch | None, own: Accesses, bounds: frozenset[str]
     ) -> tuple[Size | None, Size | None, str | None]:
         directive = self.directive
         if directive.grid is not None and directive.block is not None:
@@ -287,6 +298,7 @@ class _Builder:
             and launch.smem_bytes is not None
         ):
             self.origins |= dict.fromkeys(("grid", "block", "smem_bytes"), Origin.LAUNCH_SITE)
+            self.sure(launch, "grid", "block", "smem_bytes")
             return launch.grid, launch.block, launch.smem_bytes
         block, block_reason = inferred_block(own, self.kernel, self.constants)
         grid, grid_reason = inferred_grid(own, block)
@@ -304,13 +316,19 @@ class _Builder:
         self.origins["block"] = Origin.INFERRED if built_in else Origin.DEFAULT
         self.origins["grid"] = Origin.INFERRED
         self.origins["smem_bytes"] = Origin.DEFAULT
+        self.sure(None, "grid", "block", "smem_bytes")
         return grid, block, "0"
+
+    def sure(self, launch: SiteLaunch | None, *fields: str) -> None:
+        """How sure these fields are: what the program certainly does is certain, everything else likely."""
+        certain = launch is not None and launch.certain
+        self.confidence |= dict.fromkeys(fields, Confidence.CERTAIN if certain else Confidence.LIKELY)
 
     # Buffers
 
     def buffers(
         self,
-        launch: _Launch | None,
+        launch: SiteLaunch | None,
         own: Accesses,
         by_reference: Accesses | None,
         grid: Size | None,
@@ -345,7 +363,7 @@ class _Builder:
         return found
 
     def buffer(
-        self, parameter: Parameter, launch: _Launch | None, body: Extent | None, reference: Extent | None
+        self, parameter: Parameter, launch: SiteLaunch | None, body: Extent | None, reference: Extent | None
     ) -> BufferSpec | None:
         if parameter.indirections > 1:
             self.unknown.append(f"{parameter.name} is a pointer to pointers, which a launch from here cannot fill")
@@ -380,6 +398,7 @@ class _Builder:
                 f"the value that {parameter.name} starts with is not known:"
                 f" write `io {parameter.name}[{', '.join(size)}]: zeros` in a //dice: line"
             )
+        self.sure(launch if origin is Origin.LAUNCH_SITE else None, f"buffers.{parameter.name}")
         return BufferSpec(parameter.name, role, size, init, origin)
 
     def same(self, first: str, second: str) -> bool:
@@ -398,7 +417,8 @@ class _Builder:
 
     def sizes(
         self,
-        launch: _Launch | None,
+        launch: SiteLaunch | None,
+        alike: list[SiteLaunch],
         own: Accesses,
         bounds: frozenset[str],
         grid: Size | None,
@@ -410,9 +430,7 @@ class _Builder:
         dims = {dim.name: dim for dim in directive.dims}
         scalars = dict(directive.scalars)
         integers = [p for p in self.scalars if self.element(p) in INTEGERS]
-        needed: set[str] = set()
-        for expression in (*(grid or ()), *(block or ()), smem_bytes or "0", *(e for b in buffers for e in b.extents)):
-            needed |= names_in(expression)
+        from_launch = dict(launch.dims) if launch is not None else {}
         free: list[tuple[str, int | None]] = []
         for parameter in integers:
             label = parameter.name
@@ -421,12 +439,21 @@ class _Builder:
             if (
                 launch is not None
                 and label in launch.scalars
-                and names_in(launch.scalars[label]) <= (dims.keys() | launch.dims.keys() | self.constants.keys())
+                and names_in(launch.scalars[label]) <= (dims.keys() | from_launch.keys() | self.constants.keys())
             ):
                 scalars[label] = launch.scalars[label]
                 self.origins[label] = Origin.LAUNCH_SITE
-            elif launch is not None and label in launch.dims:
-                free.append((label, launch.dims[label]))
+                self.sure(launch, f"scalars.{label}")
+        needed: set[str] = set()
+        sizes = (*(grid or ()), *(block or ()), smem_bytes or "0", *(e for b in buffers for e in b.extents))
+        for expression in (*sizes, *scalars.values()):
+            needed |= names_in(expression)
+        for parameter in integers:
+            label = parameter.name
+            if label in dims or label in scalars:
+                continue
+            if label in from_launch:
+                free.append((label, from_launch[label]))
             elif label in needed or label in bounds:
                 free.append((label, None))
             elif self.element(parameter) == "bool":
@@ -435,6 +462,8 @@ class _Builder:
                 self.unknown.append(
                     f"the value of {label} is not known: write `{label} = ...` or `set {label} = ...` in a //dice: line"
                 )
+        given = dims.keys() | scalars.keys() | {p.name for p in integers}
+        free += [(label, value) for label, value in from_launch.items() if label in needed and label not in given]
         for parameter in self.scalars:
             label, element = parameter.name, self.element(parameter)
             if parameter in integers or label in scalars or label in dims:
@@ -442,10 +471,11 @@ class _Builder:
             if launch is not None and label in launch.scalars:
                 scalars[label] = launch.scalars[label]
                 self.origins[label] = Origin.LAUNCH_SITE
-            elif element not in _FLOATING:
+                self.sure(launch, f"scalars.{label}")
+            elif element not in FLOATING:
                 self.unknown.append(f"{label} is a {element} by value, which a //dice: line cannot describe")
-        found = [*dims.values(), *self.free_dims(free, launch, own, bounds, bool(dims), grid, block, buffers)]
-        return tuple(found), scalars
+        found = self.free_dims(free, launch, alike, own, bounds, needed, bool(dims), grid, block, tuple(buffers))
+        return (*dims.values(), *found), scalars
 
     def element(self, parameter: Parameter) -> str:
         return canonical_type(self.template.get(parameter.element, parameter.element))
@@ -453,43 +483,61 @@ class _Builder:
     def free_dims(
         self,
         free: list[tuple[str, int | None]],
-        launch: _Launch | None,
+        launch: SiteLaunch | None,
+        alike: list[SiteLaunch],
         own: Accesses,
         bounds: frozenset[str],
+        needed: set[str],
         beside_given: bool,
         grid: Size | None,
         block: Size | None,
-        buffers: Iterable[BufferSpec],
+        buffers: tuple[BufferSpec, ...],
     ) -> list[Dim]:
         """Values of the dims that no directive gives: the launch's own first, then sizes that break guards."""
         if not free:
             return []
         labels = [label for label, _ in free]
-        fixed = launch.fixed if launch is not None else frozenset()
+        fixed = launch.fixed & set(labels) if launch is not None else frozenset()
+        any_size = launch.free if launch is not None else frozenset()
         known = all(value is not None for _, value in free)
         scalable = all(label in bounds or own.empty for label in labels) and not fixed and not own.divided & set(labels)
         for label, value in free:
-            if value is None and label not in bounds and not own.empty:
+            if value is None and label not in bounds and not own.empty and not (label in any_size and label in needed):
                 self.unknown.append(
                     f"the value of {label} is not known: nothing bounds an index by it; write `{label} = ...` in a //dice: line"
                 )
-        default = BENCHMARK_VALUES.get(len(labels), tuple(32 for _ in labels))
-        first = tuple(value if value is not None else default[place] for place, (_, value) in enumerate(free))
-        rows = [first]
-        for other in launch.others if launch is not None and known else ():
-            row = tuple(other.get(label) or 0 for label in labels)
-            if row not in rows and min(row) > 0:
+        conditions = launch.conditions if launch is not None else ()
+
+        def holds(row: tuple[int, ...]) -> bool:
+            return self.holds(conditions, dict(zip(labels, row, strict=True)))
+
+        rows = [self.first_row(free, conditions, own, grid, block, buffers, beside_given)]
+        first = rows[0]
+        for other in alike if launch is not None and known else ():
+            assert launch is not None
+            values = [other.dims.get(label) for label in labels]
+            row = tuple(value for value in values if value is not None and value > 0)
+            if other.says_the_same(launch) and len(row) == len(labels) and row not in rows:
                 rows.append(row)
         if not known and not self.unknown and not self.covers(labels, first, own, grid, block, buffers, beside_given):
             self.unknown.append(
                 f"the value of {labels[0]} is not known: the launch does not reach every index for each;"
                 f" write `{labels[0]} = ...` in a //dice: line"
             )
+        elif not known and not self.unknown and not beside_given and not holds(first):
+            self.unknown.append(
+                f"the value of {labels[0]} is not known: no size was found that the program would launch;"
+                f" write `{labels[0]} = ...` in a //dice: line"
+            )
         if scalable and not beside_given:
             checks = CHECK_VALUES.get(
                 len(labels), tuple(tuple(_MORE[(i + j) % 4] for i in range(len(labels))) for j in range(4))
             )
-            rows += [row for row in checks if row not in rows and self.covers(labels, row, own, grid, block, buffers)]
+            rows += [
+                row
+                for row in checks
+                if row not in rows and holds(row) and self.covers(labels, row, own, grid, block, buffers)
+            ]
         if not known or scalable:
             rows = [
                 row
@@ -497,7 +545,50 @@ class _Builder:
                 if row == first or all(a <= max(b, 1 << 20) for a, b in zip(row, first, strict=True))
             ]
         origin = Origin.LAUNCH_SITE if known else Origin.DEFAULT
+        for label, value in free:
+            self.sure(launch if value is not None else None, f"dims.{label}")
         return [Dim(label, tuple(row[place] for row in rows), origin) for place, label in enumerate(labels)]
+
+    def first_row(
+        self,
+        free: list[tuple[str, int | None]],
+        conditions: tuple[str, ...],
+        own: Accesses,
+        grid: Size | None,
+        block: Size | None,
+        buffers: tuple[BufferSpec, ...],
+        beside_given: bool,
+    ) -> tuple[int, ...]:
+        """The benchmark case: the launch's own sizes, and for what it leaves open the first that the launch takes."""
+        labels = [label for label, _ in free]
+        open_ = [place for place, (_, value) in enumerate(free) if value is None]
+        threads = {name for size in block or () for name in names_in(size)}
+        blocks = [place for place in open_ if labels[place] in threads]
+        others = [place for place in open_ if place not in blocks]
+        start = BENCHMARK_VALUES.get(len(others), tuple(32 for _ in others))
+        base = [value if value is not None else 0 for _, value in free]
+        for place, value in zip(others, start, strict=True):
+            base[place] = value
+        for place in blocks:
+            base[place] = 256 if len(blocks) == 1 else 16
+        candidates = [list(base)]
+        for value in (512, 1024, 128, 64, 32, 16, 8) if blocks else ():
+            candidates.append([value if place in blocks else old for place, old in enumerate(base)])
+        for value in (1024, 512, 256, 128, 64, 32, 16) if open_ else ():
+            candidates.append([value if place in open_ else old for place, old in enumerate(base)])
+        if open_ and not beside_given:
+            for row in candidates:
+                values = dict(zip(labels, row, strict=True))
+                if self.holds(conditions, values) and self.covers(labels, tuple(row), own, grid, block, buffers):
+                    return tuple(row)
+        return tuple(candidates[0])
+
+    def holds(self, conditions: tuple[str, ...], dims: Mapping[str, int]) -> bool:
+        """Whether the program comes to the launch at these sizes."""
+        try:
+            return all(evaluate(condition, {**self.constants, **dims}) for condition in conditions)
+        except ExpressionError:
+            return False
 
     def covers(
         self,
@@ -509,7 +600,7 @@ class _Builder:
         buffers: Iterable[BufferSpec],
         beside_given: bool = False,
     ) -> bool:
-        """Whether the launch reaches every index at these sizes, and each buffer has elements."""
+        """Whether the launch can be done at these sizes and reaches every index, and each buffer has elements."""
         if grid is None or block is None:
             return False
         if beside_given:
@@ -519,7 +610,9 @@ class _Builder:
         try:
             blocks = [evaluate(size, names) for size in grid]
             threads = [evaluate(size, names) for size in block]
-            if min(*blocks, *threads) < 1:
+            if min(*blocks, *threads) < 1 or threads[0] * threads[1] * threads[2] > 1024:
+                return False
+            if max(blocks[1:]) > 65535 or blocks[0] >= 1 << 31:
                 return False
             if any(evaluate(extent, names) < 1 for buffer in buffers for extent in buffer.extents):
                 return False
@@ -594,7 +687,28 @@ class _Builder:
         return sentences
 
 
-_FLOATING = {"float", "double", "__half", "half", "__nv_bfloat16", "nv_bfloat16", "nv_half", "bfloat16"}
+def _said(spec: LaunchSpec, dims: Mapping[str, int]) -> tuple[object, ...]:
+    """What tells one launch from another: the numbers that come out."""
+    names = {**spec.constants, **dims}
+
+    def number(expression: str) -> str:
+        try:
+            return str(evaluate(expression, names))
+        except ExpressionError:
+            return expression
+
+    sizes = (*(spec.grid or ()), *(spec.block or ()), spec.smem_bytes, *(e for b in spec.buffers for e in b.extents))
+    return (
+        tuple(number(size) for size in sizes),
+        tuple(sorted((label, number(text)) for label, text in spec.scalars.items())),
+        tuple(sorted(dims.items())),
+        tuple(sorted(spec.template.items())),
+    )
+
+
+@lru_cache(maxsize=256)
+def _words(body: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Za-z_]\w*", body))
 
 
 def _all_names(text: str) -> frozenset[str]:
@@ -603,20 +717,6 @@ def _all_names(text: str) -> frozenset[str]:
 
 def _factor(extent: str) -> str:
     return extent if re.fullmatch(r"\w+", extent) else f"({extent})"
-
-
-def _bare(argument: str) -> str:
-    """An argument without casts, an address or a vector's accessor: `(float*)d_x` -> `d_x`."""
-    argument = argument.strip()
-    while True:
-        before = argument
-        argument = _CAST.sub("", argument)
-        match = _STATIC_CAST.match(argument)
-        argument = match["inner"].strip() if match else argument
-        vector = _VECTOR_POINTER.match(argument)
-        argument = next((g for g in vector.groups() if g), argument) if vector else argument
-        if argument == before:
-            return argument
 
 
 def _renamed(accesses: Accesses, names: Mapping[str, str]) -> Accesses:
@@ -659,214 +759,3 @@ def _renamed(accesses: Accesses, names: Mapping[str, str]) -> Accesses:
         indices=frozenset(names.get(label, label) for label in accesses.indices),
         index_uses=tuple(use(old) for old in accesses.index_uses),
     )
-
-
-class _SiteReader:
-    """Reads one launch: every host expression is put into the names of the kernel's parameters."""
-
-    def __init__(self, builder: _Builder, site: LaunchSite, scope: HostScope, own: Accesses) -> None:
-        self.kernel, self.site, self.scope, self.own = builder.kernel, site, scope, own
-        self.model, self.element = builder.model, builder.element
-        self.constants = builder.constants
-        self.host_values = fold(scope.values, self.constants)
-        self.renamed: dict[str, str] = {}
-        self.fixed: set[str] = set()
-
-    def read(self) -> _Launch:
-        dims: dict[str, int | None] = {}
-        for parameter, argument in zip(self.kernel.parameters, self.site.arguments, strict=True):
-            label = _bare(argument)
-            if parameter.pointer or self.element(parameter) not in INTEGERS or not label.isidentifier():
-                continue
-            if label in ("true", "false") or label in self.renamed:
-                continue
-            self.renamed[label] = parameter.name
-            dims[parameter.name] = self.host_values.get(label)
-            # A constant that the kernel's text has built in as well is no free size.
-            if label in self.model.values and label in self.own.used:
-                self.fixed.add(parameter.name)
-        problems: list[str] = []
-        scalars: dict[str, str] = {}
-        for parameter, argument in zip(self.kernel.parameters, self.site.arguments, strict=True):
-            if parameter.pointer or parameter.name in dims:
-                continue
-            value = self.scalar(parameter, argument)
-            if value is not None:
-                scalars[parameter.name] = value
-        return _Launch(
-            grid=self.size(self.site.grid, "grid", problems),
-            block=self.size(self.site.block, "block", problems),
-            smem_bytes=self.plain(self.site.smem or "0", "the dynamic shared memory", problems),
-            sizes=self.allocations(),
-            scalars=scalars,
-            dims=dims,
-            fixed=frozenset(self.fixed),
-            problems=tuple(problems),
-        )
-
-    def scalar(self, parameter: Parameter, argument: str) -> str | None:
-        label = _bare(argument)
-        if self.element(parameter) in INTEGERS:
-            try:
-                return self.translate(label)
-            except _Unresolved:
-                return None
-        label = self.scope.values.get(label, self.model.constants.get(label, label))
-        number = re.fullmatch(r"[-+]?\s*(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[fF]?", label.strip())
-        return label.strip() if number else None
-
-    def size(self, text: str | None, what: str, problems: list[str]) -> Size | None:
-        if text is None:
-            problems.append(f"the launch has no {what}")
-            return None
-        text = text.strip()
-        parts: tuple[str, ...] = (text,)
-        match = re.match(r"^(?:dim3\s*)?([({])(.*)[)}]$", text, re.DOTALL)
-        if text in self.scope.sizes:
-            parts = self.scope.sizes[text]
-        elif match is not None and (text.startswith("dim3") or match[1] == "{"):
-            parts = tuple(match[2][a:b].strip() for a, b in split_top_level(match[2]))
-        if not 1 <= len(parts) <= 3:
-            problems.append(f"the {what} of the launch is not understood")
-            return None
-        found = [self.plain(part, f"the {what}", problems) for part in parts]
-        x, y, z = (*found, "1", "1")[:3]
-        return None if x is None or y is None or z is None else (x, y, z)
-
-    def plain(self, text: str, what: str, problems: list[str]) -> str | None:
-        try:
-            return self.translate(text)
-        except _Unresolved as error:
-            problems.append(f"{what} of the launch depends on {error}")
-            return None
-
-    def allocations(self) -> dict[str, str]:
-        """Element counts of the buffers whose allocation is in the same function."""
-        found = {}
-        for parameter, argument in zip(self.kernel.parameters, self.site.arguments, strict=True):
-            allocation = self.scope.allocations.get(_bare(argument).removeprefix("&")) if parameter.pointer else None
-            width = SIZEOF.get(self.element(parameter))
-            if allocation is None:
-                continue
-            try:
-                if allocation.count is not None:
-                    found[parameter.name] = self.translate(allocation.count)
-                elif allocation.bytes is not None and width is not None:
-                    found[parameter.name] = self.count(allocation.bytes, width)
-            except _Unresolved:
-                continue
-        return found
-
-    def count(self, text: str, width: int) -> str:
-        """Elements in a size in bytes: `n * sizeof(float)` -> `n`."""
-        expression = self.translate(text)
-        inner = expression
-        while inner.startswith("(") and _encloses(inner):
-            inner = inner[1:-1].strip()
-        factors = [inner[a:b].strip() for a, b in split_top_level(inner, "*")]
-        if not re.search(r"[-+/%<>?|&^]", re.sub(r"\([^()]*\)", "", inner)):
-            for place, factor in enumerate(factors):
-                try:
-                    if evaluate(factor, {}) == width:
-                        rest = [_CAST.sub("", other) for other in factors[:place] + factors[place + 1 :]]
-                        return " * ".join(rest) if rest else "1"
-                except ExpressionError:
-                    continue
-        return f"({expression}) / {width}"
-
-    def translate(self, text: str, depth: int = 0) -> str:
-        """A host expression in the names of the kernel's parameters and the file's constants."""
-        if depth > 12 or len(text) > 2000:
-            raise _Unresolved("a long chain of definitions")
-        text = _CEIL_FLOAT.sub(lambda m: f"cdiv({m['a']}, {m['b']})", text)
-        text = self.expand(text)
-        text = _CEIL_NAMES.sub("cdiv(", text)
-        text = re.sub(
-            r"\b(\w+)\s*\.\s*([xyz])\b", lambda m: self.member(m[1], m[2]) if m[1] in self.scope.sizes else m[0], text
-        )
-        pieces, at = [], 0
-        needed = names_in(text)
-        for token in lex(text):
-            label = text[token.start : token.end]
-            if token.kind is not Kind.NAME or label not in needed:
-                continue
-            pieces += [text[at : token.start], self.name(label, depth)]
-            at = token.end
-        result = " ".join("".join([*pieces, text[at:]]).split())
-        try:
-            evaluate(result, dict.fromkeys(names_in(result), 1))
-        except ExpressionError as error:
-            if "zero" not in str(error):
-                raise _Unresolved(f"`{text.strip()[:60]}`") from None
-        return result
-
-    def member(self, label: str, axis: str) -> str:
-        parts = self.scope.sizes[label]
-        place = "xyz".index(axis)
-        return f"({parts[place]})" if place < len(parts) else "1"
-
-    def name(self, label: str, depth: int) -> str:
-        if label in self.renamed:
-            return self.renamed[label]
-        if label in self.scope.values and label not in self.scope.unknown:
-            inner = self.translate(self.scope.values[label], depth + 1)
-            return inner if re.fullmatch(r"\w+", inner) else f"({inner})"
-        if label in self.model.values and label not in self.scope.unknown:
-            # A constant whose name a parameter of the kernel also has must not be taken for it.
-            if any(parameter.name == label for parameter in self.kernel.parameters):
-                return str(self.model.values[label])
-            return label
-        raise _Unresolved(f"`{label}`")
-
-    def expand(self, text: str) -> str:
-        """Calls of the file's own one-line helpers, as in `#define CEIL(a, b) (((a) + (b) - 1) / (b))`, written out."""
-        for _ in range(4):
-            match = next((m for m in re.finditer(r"\b(\w+)\s*\(", text) if m[1] in _helpers(self.model)), None)
-            if match is None:
-                break
-            parameters, body = _helpers(self.model)[match[1]]
-            end = _closing(text, match.end() - 1)
-            inner = text[match.end() : end]
-            actual = [inner[a:b].strip() for a, b in split_top_level(inner)]
-            if end < 0 or len(actual) != len(parameters):
-                break
-            values = {p: a if re.fullmatch(r"\w+", a) else f"({a})" for p, a in zip(parameters, actual, strict=True)}
-            written = "".join(
-                values[piece] if token.kind is Kind.NAME and piece in values else piece
-                for token in lex(body)
-                for piece in [body[token.start : token.end]]
-            )
-            written = written if written.startswith("(") and _encloses(written) else f"({written})"
-            text = f"{text[: match.start()]}{written}{text[end + 1 :]}"
-        return text
-
-
-def _helpers(model: SourceModel) -> Mapping[str, tuple[tuple[str, ...], str]]:
-    """One-line helpers of a file: function-like macros, and functions that only return an expression."""
-    found: dict[str, tuple[tuple[str, ...], str]] = {}
-    for span in model.skeleton.directives:
-        match = re.match(r"#\s*define\s+(\w+)\(([\w\s,]*)\)\s*(.*)", model.text[span.start : span.end], re.DOTALL)
-        if match is not None:
-            parameters = tuple(part.strip() for part in match[2].split(",") if part.strip())
-            found[match[1]] = parameters, match[3].replace("\\", " ").strip()
-    for function in model.functions:
-        if function.parameters and function.is_host and all(not p.pointer and p.name for p in function.parameters):
-            body = model.text[function.body_start : function.body_end].strip()
-            match = re.fullmatch(r"return\s+([^;{}]*);", body)
-            if match is not None:
-                found[function.name] = tuple(p.name for p in function.parameters), match[1]
-    return found
-
-
-def _closing(text: str, at: int) -> int:
-    depth = 0
-    for token in lex(text, at):
-        piece = text[token.start : token.end]
-        depth += (piece == "(") - (piece == ")")
-        if depth == 0:
-            return token.start
-    return -1
-
-
-def _encloses(text: str) -> bool:
-    return _closing(text, 0) == len(text) - 1

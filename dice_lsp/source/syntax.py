@@ -20,6 +20,11 @@ def body_tree(body: str) -> Node | None:
     return None if function is None else function.child_by_field_name("body")
 
 
+def whole_tree(text: str) -> Node:
+    """The `translation_unit` of a text."""
+    return _PARSER.parse(text.encode(errors="replace")).root_node
+
+
 def walk(node: Node) -> Iterator[Node]:
     """The node and everything under it, in the order of the text; iterative, as text may nest deeply."""
     stack = [node]
