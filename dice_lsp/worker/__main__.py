@@ -64,6 +64,7 @@ from dice_lsp.worker.benchmark import benchmark, downgraded
 from dice_lsp.worker.checks import in_order
 from dice_lsp.worker.compile import CompileJob, Compiler, Program, build_keys
 from dice_lsp.worker.device import GpuBackend, open_backend
+from dice_lsp.worker.guess import own_guess, refuted
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import Backend, Source
 from dice_lsp.worker.sanitizer import Tool, find_tool, sanitize
@@ -74,6 +75,8 @@ log = logging.getLogger(__name__)
 BACKEND_VARIABLE = "DICE_LSP_BACKEND"
 """Environment variable that overrides the setting `backend`; `host` keeps a run off the GPU."""
 MAX_KILLED_RUNS = 2
+MAX_TRIED = 256
+"""Inferred launches whose trial on the host is remembered."""
 LEASE_WAIT_S = 60.0
 """How long a job waits for a GPU that others use; a step of a model is over in a moment, a session's timing in seconds."""
 MEMORY_LIMIT_BYTES = 8 << 30
@@ -99,6 +102,8 @@ class Worker:
         self._host: HostBackend | None = None
         self._gpu: GpuBackend | str | None = None
         self._killed: collections.Counter[str] = collections.Counter()
+        self._tried: dict[str, str | None] = {}
+        """Spec, alone and with a text -> what the host said of a launch that was inferred."""
 
     def handlers(self) -> Mapping[str, process.Handler]:
         return {
@@ -241,6 +246,8 @@ class Worker:
             reason = f"{self._killed[key]} runs of this text had to be killed, so it is not run again: change it first"
             return Judged(answered, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
         source = _source(wanted, wanted.kernel, program, build)
+        if (doubt := self._refuted(wanted, source, key, job)) is not None:
+            return Judged(answered, Unverified(doubt), NotTimed(doubt), NotCompared(doubt), evidence)
         baseline = self._baseline(wanted, here, job) if wanted.verify or wanted.benchmark else None
         try:
             with self._card(wanted, job):
@@ -249,6 +256,28 @@ class Worker:
             reason = str(refusal)
             verdict, timing, comparison = Unverified(reason), NotTimed(reason), NotCompared(reason)
         return Judged(answered, verdict, timing, comparison, evolve(evidence, isolation=self._isolation(wanted)))
+
+    def _refuted(self, wanted: JudgeJob, source: Source, key: str, job: process.Job) -> str | None:
+        """Why the launch that was inferred for a text is not used; tried once a text, and only where a GPU would run it.
+
+        A candidate is judged by the launch of the text that it is to replace, so that one's trial counts for it too.
+        """
+        if not (wanted.verify or wanted.benchmark) or not isinstance(self.backend(), GpuBackend):
+            return None
+        if not own_guess(wanted, source):
+            return None
+        spec = json.dumps(to_wire(wanted.spec), sort_keys=True)
+        of_spec, of_text = (hashlib.sha256(text.encode()).hexdigest() for text in (spec, key + spec))
+        if wanted.reference_text is not None and of_spec in self._tried:
+            return self._tried[of_spec]
+        if of_text not in self._tried:
+            job.emit("progress", "trying the launch on the host")
+            while len(self._tried) >= MAX_TRIED:
+                self._tried.pop(next(iter(self._tried)))
+            self._tried[of_text] = refuted(wanted, source, self._reference_host(), job.check)
+        if wanted.reference_text is None:
+            self._tried[of_spec] = self._tried[of_text]
+        return self._tried[of_text]
 
     @contextlib.contextmanager
     def _card(self, wanted: JudgeJob, job: process.Job) -> Iterator[None]:

@@ -19,6 +19,7 @@ from attrs import evolve
 
 from dice_lsp.records import (
     CompileFailed,
+    Confidence,
     JudgeJob,
     Origin,
     Reference,
@@ -456,10 +457,11 @@ class Judge:
                     f"write `in {name}[...]: int(0, n)` in a //dice: line"
                 )
         touched = t.bound.buffers.get(result.where.split("[")[0].strip())
-        guessed = touched is not None and touched.spec.origin in _GUESSED
-        if not guessed:
+        if touched is None:
             return None
-        assert touched is not None
+        sure = self.spec.confidence.get(f"buffers.{touched.name}", Confidence.CERTAIN)
+        if touched.spec.origin not in _GUESSED and sure is Confidence.CERTAIN:
+            return None
         where, clause = result.where.split(",")[0], f"{touched.spec.role} {touched.name}[...]"
         return Unverified(f"{where} is out of bounds of a guessed size: write `{clause}` in a //dice: line")
 

@@ -1,0 +1,101 @@
+"""A launch that was inferred is tried on the host before a GPU sees it.
+
+What a directive or the program itself says is run as it is said. What was read from a kernel's body or taken from one
+of several paths may be wrong, and a wrong launch must neither reach a card nor be held against the kernel: it is run
+once with every access checked, and where it leaves a buffer the launch counts as not known.
+"""
+
+import functools
+from collections.abc import Callable
+
+from dice_lsp.records import CompileFailed, Confidence, JudgeJob, LaunchSpec, Origin
+from dice_lsp.worker.arguments import BadSpec, bind
+from dice_lsp.worker.cases import HOST_BUDGET, choose_cases
+from dice_lsp.worker.code_notes import own_text
+from dice_lsp.worker.launch import Backend, BlockOrder, Faulted, Guard, NotSupported, Source
+
+_READ_FROM_BODY = (Origin.INFERRED, Origin.DEFAULT)
+_SIDES = ("grid", "block", "smem_bytes")
+_OF_A_LAUNCH = ("out_of_bounds", "shared_memory", "fault")
+"""Hazards that a wrong launch makes of a right kernel, whatever was guessed."""
+_OF_A_BLOCK = ("race", "divergent_barrier", "deadlock", "uninitialized", "timeout")
+"""Hazards that a wrong block makes."""
+_WORDS = {
+    "out_of_bounds": "is out of bounds",
+    "shared_memory": "is outside of its shared memory",
+    "race": "is a race",
+    "divergent_barrier": "at a barrier",
+    "deadlock": "in a deadlock",
+    "uninitialized": "was never written",
+    "timeout": "is not done in time",
+}
+
+
+def is_guess(spec: LaunchSpec, text: str) -> bool:
+    """Whether a launch has to be tried; `text` is the kernel's own.
+
+    A size that was read from the body is the largest subscript that the body can make, whatever sizes and inputs there
+    are, and a kernel whose threads share no memory is right in any block: neither needs a run.
+    """
+    together = "__shared__" in text or "_sync" in text or "cooperative_groups" in text
+    origins = {buffer.name: buffer for buffer in spec.buffers}
+    for field, sure in spec.confidence.items():
+        if sure is Confidence.CERTAIN:
+            continue
+        kind, _, label = field.partition(".")
+        if kind == "dims" or (kind in _SIDES and spec.origins.get(kind) in _READ_FROM_BODY and not together):
+            continue
+        buffer = origins.get(label) if kind == "buffers" else None
+        if buffer is not None and buffer.origin in _READ_FROM_BODY and not buffer.init.startswith("int("):
+            continue
+        return True
+    return False
+
+
+def refuted(
+    job: JudgeJob, source: Source, host: Backend | None, check_cancelled: Callable[[], None] = lambda: None
+) -> str | None:
+    """Why an inferred launch is not used, in one sentence; None when a run of it on the host stays within all memory.
+
+    Args:
+        job: the kernel with its spec.
+        source: the kernel as the host takes it, compiled for the device.
+        host: the emulation; None when there is no C++ compiler.
+        check_cancelled: called between steps; whatever it raises ends the trying.
+    """
+    spec, clause = job.spec, "write `launch <<<grid, block>>>` and the buffers in a //dice: line"
+    if host is None:
+        return f"the launch was inferred and there is no C++ compiler to try it with on the host: {clause}"
+    prepared = host.prepare(source)
+    if isinstance(prepared, NotSupported):
+        return f"the launch was inferred and cannot be tried on the host, {prepared.reason}: {clause}"
+    if isinstance(prepared, CompileFailed):
+        return f"the launch was inferred and cannot be tried on the host, whose compiler does not take it: {clause}"
+    cases = choose_cases(spec, job.kernel, HOST_BUDGET)
+    if isinstance(cases, BadSpec):
+        return f"the launch was inferred and cannot be tried on the host, {cases.reason}" if cases.too_large else None
+    sure = spec.confidence.get("block", Confidence.CERTAIN) is Confidence.CERTAIN
+    block_guessed = not sure and spec.origins.get("block") in _READ_FROM_BODY
+    hazards = (*_OF_A_LAUNCH, *(_OF_A_BLOCK if block_guessed else ()))
+    for case in (cases[0], cases[-1])[: len(cases)]:
+        check_cancelled()
+        bound = bind(spec, job.kernel, case.dims, job.seed)
+        if isinstance(bound, BadSpec):
+            continue
+        launch = functools.partial(bound.launch, seed=job.seed, deadline_s=job.run_deadline_s)
+        runs = [
+            launch(poison=0, order=BlockOrder.ASCENDING, guard=Guard.RIGHT),
+            launch(poison=1, order=BlockOrder.DESCENDING, guard=Guard.LEFT),
+        ]
+        for result in prepared.run(runs):
+            if isinstance(result, NotSupported):
+                return f"the launch was inferred and cannot be tried on the host, {result.reason}: {clause}"
+            if isinstance(result, Faulted) and result.hazard in hazards:
+                what = f"{result.where} {_WORDS.get(result.hazard, 'is not possible')}"
+                return f"the launch was inferred and is not right, {what} with {bound.label}: {clause}"
+    return None
+
+
+def own_guess(job: JudgeJob, source: Source) -> bool:
+    """Whether the launch of a job has to be tried before a GPU runs it."""
+    return job.spec.launchable and is_guess(job.spec, own_text(source))

@@ -1,0 +1,197 @@
+"""An inferred launch is tried on the host before a GPU runs it, and never held against the kernel."""
+
+from collections.abc import Iterator
+
+import attrs
+import pytest
+
+from dice_lsp.records import (
+    BufferSpec,
+    Compiled,
+    Confidence,
+    Dim,
+    Judged,
+    JudgeJob,
+    LaunchSpec,
+    Origin,
+    Reference,
+    Role,
+    Unverified,
+    Verdict,
+    to_wire,
+)
+from dice_lsp.source.kernels import parse
+from dice_lsp.worker.__main__ import Here, Worker
+from dice_lsp.worker.compile import CompileJob, Compiler
+from dice_lsp.worker.device import GpuBackend
+from dice_lsp.worker.guess import is_guess, refuted
+from dice_lsp.worker.host import HostBackend
+from dice_lsp.worker.launch import Source
+from dice_lsp.worker.verify import verify
+
+pytestmark = pytest.mark.timeout(120)
+
+UNGUARDED = """__global__ void copy(const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = x[i];
+}
+"""
+SHARED = """__global__ void flip(const float* x, float* y) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = s[63 - threadIdx.x];
+}
+"""
+ASSEMBLY = """__global__ void lane(float* y) {
+    int id;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(id));
+    y[id] = 1;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Compiler]:
+    compiler = Compiler()
+    yield compiler
+    compiler.close()
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[HostBackend]:
+    host = HostBackend()
+    yield host
+    host.close()
+
+
+def spec_of(
+    kernel: str, extent: str, grid: str = "4", block: str = "64", sure: Confidence = Confidence.LIKELY
+) -> LaunchSpec:
+    buffers = tuple(
+        BufferSpec(name, role, (extent,), "normal", Origin.LAUNCH_SITE)
+        for name, role in ((("x", Role.IN), ("y", Role.OUT)) if kernel != "lane" else (("y", Role.OUT),))
+    )
+    fields = ("grid", "block", "buffers.x", "buffers.y")
+    return LaunchSpec(
+        kernel,
+        buffers=buffers,
+        grid=(grid, "1", "1"),
+        block=(block, "1", "1"),
+        origins={"grid": Origin.LAUNCH_SITE, "block": Origin.LAUNCH_SITE},
+        confidence=dict.fromkeys(fields, sure),
+    )
+
+
+def job_of(text: str, spec: LaunchSpec) -> JudgeJob:
+    return JudgeJob(text, "/nowhere/text.cu", parse(text).kernels[0], spec)
+
+
+def source_of(compiler: Compiler, job: JudgeJob) -> Source:
+    order = CompileJob(job.text, job.path, (job.kernel,))
+    (build,) = compiler.compile(order).values()
+    assert isinstance(build, Compiled), build
+    return Source(compiler.program(order).device_text, job.path, job.kernel, {}, build)
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel", "extent", "block", "said"),
+    [
+        (UNGUARDED, "copy", "256", "64", None),
+        (UNGUARDED, "copy", "200", "64", "is out of bounds with"),
+        (SHARED, "flip", "64", "64", None),
+        (SHARED, "flip", "128", "128", "the launch was inferred and is not right"),
+        (ASSEMBLY, "lane", "32", "32", "cannot be tried on the host"),
+    ],
+)
+def test_a_guess_is_run_with_every_access_checked(
+    compiler: Compiler, host: HostBackend, text: str, kernel: str, extent: str, block: str, said: str | None
+) -> None:
+    job = job_of(text, spec_of(kernel, extent, "4" if kernel == "copy" else "1", block))
+    reason = refuted(job, source_of(compiler, job), host)
+    assert reason is None if said is None else (reason is not None and said in reason and "//dice:" in reason)
+
+
+def test_without_a_host_a_guess_is_not_run(compiler: Compiler) -> None:
+    job = job_of(UNGUARDED, spec_of("copy", "256"))
+    assert "there is no C++ compiler" in str(refuted(job, source_of(compiler, job), None))
+
+
+def test_what_needs_no_run() -> None:
+    guess = spec_of("copy", "256")
+    assert is_guess(guess, UNGUARDED)
+    assert not is_guess(spec_of("copy", "256", sure=Confidence.CERTAIN), UNGUARDED)
+    # Sizes that are the body's own subscripts, in a launch whose threads share nothing, hold whatever the sizes are.
+    inferred = attrs.evolve(
+        guess,
+        dims=(Dim("n", (7,), Origin.DEFAULT),),
+        buffers=tuple(attrs.evolve(b, origin=Origin.INFERRED) for b in guess.buffers),
+        origins={"grid": Origin.INFERRED, "block": Origin.DEFAULT},
+        confidence={**guess.confidence, "dims.n": Confidence.GUESS},
+    )
+    assert not is_guess(inferred, UNGUARDED)
+    assert is_guess(inferred, SHARED)
+    drawn = attrs.evolve(inferred, buffers=tuple(attrs.evolve(b, init="int(0,9)") for b in inferred.buffers))
+    assert is_guess(drawn, UNGUARDED)
+
+
+def test_out_of_bounds_of_a_size_that_is_not_sure_is_no_verdict_on_the_kernel(
+    compiler: Compiler, host: HostBackend
+) -> None:
+    verdicts: dict[Confidence, Verdict] = {}
+    for sure in (Confidence.LIKELY, Confidence.CERTAIN):
+        reference = Reference("torch", "x", Origin.DIRECTIVE)
+        job = job_of(UNGUARDED, attrs.evolve(spec_of("copy", "200", sure=sure), reference=reference))
+        verdicts[sure] = verify(job, source_of(compiler, job), host, host)
+    assert isinstance(verdicts[Confidence.LIKELY], Unverified) and "guessed size" in verdicts[Confidence.LIKELY].reason
+    assert getattr(verdicts[Confidence.CERTAIN], "hazard", "") == "out_of_bounds"
+
+
+class Silent:
+    """What a worker's job is told."""
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+
+    def emit(self, event: str, data: object) -> None:
+        self.said.append(data)
+
+    def check(self) -> None:
+        """Nobody cancels."""
+
+    cancelled = None
+
+
+def test_a_worker_tries_a_guess_once_a_text_and_never_a_sure_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    card = GpuBackend.__new__(GpuBackend)
+    monkeypatch.setattr(Worker, "backend", lambda self: card)
+    tried: list[str] = []
+
+    def trial(job: JudgeJob, *rest: object) -> str | None:
+        tried.append(job.text)
+        return "the launch was inferred and is not right"
+
+    monkeypatch.setattr("dice_lsp.worker.__main__.refuted", trial)
+    try:
+        guess = attrs.evolve(job_of(UNGUARDED, spec_of("copy", "200")), verify=True, benchmark=False)
+        here = Here("sm_90", "a card", "1")
+        for job in (guess, guess, attrs.evolve(guess, text=UNGUARDED + "// the same\n")):
+            judged = worker._judge(job, here, Silent())  # type: ignore[arg-type]
+            assert isinstance(judged, Judged) and judged.verdict == Unverified(
+                "the launch was inferred and is not right"
+            )
+            assert to_wire(judged) and isinstance(judged.build, Compiled)
+        assert len(tried) == 1, "a comment is no other text"
+        source = Source(UNGUARDED, guess.path, guess.kernel)
+        candidate = attrs.evolve(
+            guess, text=UNGUARDED.replace("y[i] = x[i]", "y[i] = 2 * x[i]"), reference_text=UNGUARDED
+        )
+        assert worker._refuted(candidate, source, "another text", Silent()) is not None  # type: ignore[arg-type]
+        assert len(tried) == 1, "a candidate has the launch of the text that it is to replace"
+        sure = attrs.evolve(guess, spec=spec_of("copy", "256", sure=Confidence.CERTAIN))
+        assert worker._refuted(sure, source, "key", Silent()) is None and len(tried) == 1  # type: ignore[arg-type]
+        monkeypatch.setattr(Worker, "backend", lambda self: HostBackend())
+        assert worker._refuted(guess, source, "key", Silent()) is None and len(tried) == 1  # type: ignore[arg-type]
+    finally:
+        worker.close()
