@@ -109,7 +109,7 @@ def _wishes(arguments: argparse.Namespace) -> Iterator[Wish]:
             project = store.project_of(Path(sources[0].path).parent)
             project = Path(os.path.commonpath([project, *(os.path.dirname(source.path) for source in sources)]))
         else:
-            sources = _below(Path.cwd(), names)
+            sources = sources_below(Path.cwd(), names)
             project = store.project_of(Path.cwd())
         yield _wish(arguments, sources, tuple(words), os.getcwd(), project, {})
         return
@@ -144,7 +144,7 @@ def _source(path: Path, names: list[str] | None) -> Source:
     return session.source_of(str(path), read_document(path).text, names)
 
 
-def _below(folder: Path, names: list[str] | None) -> tuple[Source, ...]:
+def sources_below(folder: Path, names: list[str] | None) -> tuple[Source, ...]:
     """Every file below a folder that defines kernels, or those with the names."""
     found: list[Source] = []
     seen = 0

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -441,6 +442,11 @@ def keep(store: Path, folder: Path, request: Mapping[str, Any], ended: Mapping[s
             if counters.errno:
                 why = os.strerror(counters.errno) if counters.errno != errno.ENOSPC else "no space left on the disk"
                 notes[f"the recording stopped early: {why.lower()}"] = None
+        called = Counter(
+            f"{trace.get('function')} {trace.get('domain')}/{trace.get('number')}" for trace in found.traces
+        )
+        if called:
+            notes["callbacks: " + ", ".join(f"{name} ×{number}" for name, number in called.most_common(200))] = None
         numbers = {launch.get("kernel"): len(launch.get("parameters", ())) for launch in found.launches}
         for number, about_kernel in found.kernels.items():
             symbol = str(about_kernel.get("symbol", ""))
