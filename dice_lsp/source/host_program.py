@@ -60,13 +60,15 @@ from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.preprocess import HostText, host_text
 from dice_lsp.source.project import ProjectTexts
 
-MAX_STEPS = 60_000
+MAX_STEPS = 30_000
 """Statements and expressions of one entry."""
 MAX_CALLS = 24
-MAX_TURNS = 200
+MAX_TURNS = 64
 """Turns of a loop that are followed when it starts kernels."""
 FEW_TURNS = 20
 """Turns of any other loop."""
+IDLE_TURNS = 3
+"""Turns of a loop that start no other kernel than the turns before, after which it is not followed further."""
 MAX_LAUNCHES = 400
 MAX_CONDITIONS = 40
 MAX_ENTRIES = 60
@@ -97,6 +99,7 @@ class Library(Protocol):
         ...
 
 
+Given = tuple[tuple[str, tuple[tuple[str, object], ...]], ...]
 LIBRARIES: tuple[Library, ...] = (torch_host.LIBRARY,)
 
 
@@ -293,6 +296,10 @@ class Machine:
     def free(self, name: str, ctype: str = "int") -> Number:
         """A size that may be anything."""
         return Number(unknown_term(name, size=True), ctype)
+
+    def conditions(self) -> tuple[tuple[Term, bool], ...]:
+        """What was asked on the way here, and the answers."""
+        return self.state.conditions if self.state is not None else ()
 
     def unknown(self, name: str, reason: str, ctype: str = "int") -> Number:
         """A number that only the run decides."""
@@ -918,7 +925,7 @@ class Machine:
         limit = MAX_TURNS if self.starts_kernels(tree) else FEW_TURNS
         conditions, was_sure = self.state.conditions, self.state.sure
         ended: list[_State] = []
-        turns = 0
+        turns = idle = 0
         while self.state is not None:
             holds: bool | None = True
             number: Number | None = None
@@ -930,7 +937,11 @@ class Machine:
                 ended.append(self.state)
                 self.state = None
                 break
-            if holds is None or turns >= limit:
+            if (
+                holds is None
+                or turns >= limit
+                or (limit == MAX_TURNS and idle >= IDLE_TURNS and turns > FEW_TURNS // 2)
+            ):
                 if turns < limit and turns < 3:
                     # Nobody knows whether there is a turn; if there is one, it is like this.
                     after = self.state.copy()
@@ -950,7 +961,9 @@ class Machine:
             self.assume(number, True)
             frame.breaks.append([])
             frame.continues.append([])
+            before = len(self.launches)
             self.statement(body)
+            idle = 0 if len(self.launches) > before else idle + 1
             ended += frame.breaks.pop()
             for state in frame.continues.pop():
                 self.state = self.joined(self.state, state, None)
@@ -2179,10 +2192,16 @@ def _launching(units: Sequence[Unit]) -> frozenset[str]:
     return frozenset(starting)
 
 
-def interpret(units: Sequence[Unit], kernels: frozenset[str], own_path: str) -> HostProgram:
+def interpret(
+    units: Sequence[Unit],
+    kernels: frozenset[str],
+    own_path: str,
+    given: Mapping[str, Mapping[str, object]] | None = None,
+) -> HostProgram:
     """Every launch of the program that `units` make, from `main` or from the functions that nobody calls."""
     launching = _launching(units)
     machine = Machine(units, kernels, launching)
+    machine.given = given or {}
     main = next(((unit, f) for unit in units for f in unit.scope.functions.get("main", ()) if f.record is None), None)
 
     def unseen() -> bool:
@@ -2247,18 +2266,24 @@ _CONDITIONAL = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
 
 
 @lru_cache(maxsize=24)
-def _program(text: str, path: str, kernels: frozenset[str]) -> HostProgram:
+def _program(text: str, path: str, kernels: frozenset[str], given: Given) -> HostProgram:
     prepared = host_text(text, path)
     if prepared is None:
         return HostProgram((), False, "the host code is too long to be followed")
-    return interpret((_unit_of(path, prepared),), kernels, path)
+    passed = {function: dict(parameters) for function, parameters in given}
+    return interpret((_unit_of(path, prepared),), kernels, path, passed)
 
 
-def host_program(model: SourceModel, path: str = "", project: ProjectTexts | None = None) -> HostProgram:
-    """The launches of a text's kernels by its own program. Offsets are those of the text's own files."""
+def host_program(
+    model: SourceModel, path: str = "", project: ProjectTexts | None = None, given: Given = ()
+) -> HostProgram:
+    """The launches of a text's kernels by its own program. Offsets are those of the text's own files.
+
+    `given` is what a program around the text passes: function -> parameter -> value, as `python_calls` reads it.
+    """
     kernels = frozenset(kernel.name for kernel in model.kernels)
     text, places = _stripped(model)
-    found = _program(text, path, kernels)
+    found = _program(text, path, kernels, given)
     starts = [here for here, _ in places]
     launches = []
     for launch in found.launches:

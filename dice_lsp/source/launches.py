@@ -35,6 +35,7 @@ from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
 from dice_lsp.source.polynomials import Polynomial
 from dice_lsp.source.project import ProjectTexts
+from dice_lsp.source.python_calls import PythonCalls, torch_reference
 from dice_lsp.source.references import find_reference, matched_parameters
 from dice_lsp.source.tokens import Kind, lex, split_top_level
 
@@ -50,6 +51,8 @@ _MORE = (1, 3, 7, 5)
 _ADDING = ("atomicAdd", "atomicSub", "atomicInc", "atomicAdd_block", "atomicAdd_system")
 MAX_CASES = 8
 """Launches beside the spec's own that are kept."""
+MAX_LAUNCHES = 40
+"""Launches of one kernel that are looked at."""
 
 
 def launch_spec(
@@ -60,22 +63,32 @@ def launch_spec(
     directive: Directive | None = None,
     project: ProjectTexts | None = None,
     path: str = "",
+    calls: PythonCalls | None = None,
 ) -> LaunchSpec:
     """How to launch and judge a kernel of `model`, as far as the file says, and with `project` the files around it.
 
     `directive` takes the place of what the kernel's `//dice:` comments say: an empty one gives what is known without them.
-    `path` is where the text lies, which `project` needs to find its neighbours.
+    `path` is where the text lies, which `project` needs to find its neighbours. `calls` is what the Python program says
+    in whose strings the text stands.
     """
     if directive is None:
         directive = parse_directives(text, kernel)
-    return _Builder(text, kernel, model, directive, host_program(model, path, project)).build()
+    program = host_program(model, path, project, () if calls is None else calls.given)
+    return _Builder(text, kernel, model, directive, program, calls).build()
 
 
 class _Builder:
     def __init__(
-        self, text: str, kernel: Kernel, model: SourceModel, directive: Directive, program: HostProgram
+        self,
+        text: str,
+        kernel: Kernel,
+        model: SourceModel,
+        directive: Directive,
+        program: HostProgram,
+        calls: PythonCalls | None = None,
     ) -> None:
         self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
+        self.calls = calls
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
         self.unknown: list[str] = []
@@ -95,12 +108,12 @@ class _Builder:
         """The other launches of the kernel, as far as they are known as well as the spec's own."""
         first = {dim.name: dim.values[0] for dim in spec.dims}
         seen = {_said(spec, first)}
-        for launch in launches[1:]:
+        for launch in launches[1 : 2 * MAX_CASES]:
             if len(seen) > MAX_CASES:
                 return
             if launch.grid is None or launch.block is None or launch.smem_bytes is None or launch.problems:
                 continue
-            builder = _Builder(self.text, self.kernel, self.model, self.directive, self.program)
+            builder = _Builder(self.text, self.kernel, self.model, self.directive, self.program, self.calls)
             other = builder.spec_of(launch, [])
             dims = {dim.name: dim.values[0] for dim in other.dims}
             if other.unknown or other.grid is None or other.block is None or _said(other, dims) in seen:
@@ -135,6 +148,8 @@ class _Builder:
         bounds = self.bounds(own, by_reference)
         grid, block, smem_bytes = self.geometry(launch, own, bounds)
         buffers = self.buffers(launch, own, by_reference, grid, block)
+        if reference is None and self.calls is not None:
+            reference = torch_reference(self.calls, self.model, kernel, self.program.launches, buffers)
         dims, scalars = self.sizes(launch, alike, own, bounds, grid, block, smem_bytes, buffers)
         self.complain(own)
         used = self.used_constants(grid, block, smem_bytes, buffers, scalars)
@@ -172,7 +187,7 @@ class _Builder:
         words = _words(self.text[kernel.body_start : kernel.body_end])
         found: list[SiteLaunch] = []
         for order, launch in enumerate(self.program.launches):
-            if launch.kernel == kernel.name:
+            if launch.kernel == kernel.name and len(found) < MAX_LAUNCHES:
                 place, line = self.place_of(launch)
                 read = read_launch(kernel, launch, words, line, place, order)
                 if read is not None:
