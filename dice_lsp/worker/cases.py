@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from attrs import evolve, frozen
 
-from dice_lsp.records import Dim, Kernel, LaunchSpec, Origin
+from dice_lsp.records import Dim, Kernel, LaunchCase, LaunchSpec, Origin
 from dice_lsp.source.expressions import evaluate, names_in
 from dice_lsp.worker.arguments import BadSpec, Plan, case_label, plan
 
@@ -42,6 +42,8 @@ class Case:
     dims: Mapping[str, int]
     given: bool
     plan: Plan
+    spec: LaunchSpec | None = None
+    """For a launch beside the spec's own: how it is launched."""
 
 
 def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case, ...] | BadSpec:
@@ -88,6 +90,51 @@ def choose_cases(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[Case
     if not cases:
         return refused or BadSpec("no case of this kernel can be launched")
     return tuple(sorted(cases.values(), key=lambda case: (case.plan.elements, case.plan.threads)))
+
+
+def other_launches(spec: LaunchSpec, kernel: Kernel, budget: Budget) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+    """The kernel's other launches of the same instantiation, and a sentence about each that is not tried.
+
+    Recorded ones are not among them, see `worker.recorded`.
+    """
+    cases: list[Case] = []
+    left_out: list[str] = []
+    for launch in spec.cases:
+        if launch.captured is not None or not same_template(launch, spec):
+            continue
+        own = spec_of(spec, launch)
+        planned = plan(own, kernel, launch.dims)
+        if isinstance(planned, BadSpec):
+            left_out.append(f"{launch.label} is not tried: {planned.reason}")
+        elif not _fits(planned, evolve(budget, elements=budget.given_elements or budget.elements)):
+            left_out.append(f"{launch.label} is too large to check here")
+        else:
+            cases.append(Case(launch.dims, True, planned, own))
+    return tuple(cases), tuple(left_out)
+
+
+def same_template(launch: LaunchCase, spec: LaunchSpec) -> bool:
+    """A launch runs the instantiation that the spec's own does."""
+    return all(spec.template.get(name) == value for name, value in launch.template.items())
+
+
+def spec_of(spec: LaunchSpec, launch: LaunchCase) -> LaunchSpec:
+    """The spec of one of the other launches, alone."""
+    return evolve(
+        spec,
+        dims=tuple(Dim(name, (value,), Origin.LAUNCH_SITE) for name, value in launch.dims.items()),
+        buffers=tuple(
+            evolve(buffer, extents=launch.extents.get(buffer.name, buffer.extents)) for buffer in spec.buffers
+        ),
+        scalars={**spec.scalars, **launch.scalars},
+        grid=launch.grid,
+        block=launch.block,
+        smem_bytes=launch.smem_bytes,
+        template={**spec.template, **launch.template},
+        label=launch.label,
+        cases=(),
+        captured=launch.captured,
+    )
 
 
 def given_dims(spec: LaunchSpec) -> tuple[dict[str, int], ...]:

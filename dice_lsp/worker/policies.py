@@ -91,6 +91,8 @@ class Try:
     given: bool
     launches: tuple[Launch, ...]
     expectation: Expectation | None = None
+    repeats: bool = False
+    """A recorded launch of this very text: what else comes out than then is not the text's fault."""
 
 
 @frozen(eq=False)
@@ -192,11 +194,12 @@ def _has_something_to_do(judge: "Judge", seen: Sequence[Seen]) -> Refusal | None
     expected = [(s, s.t.expectation) for s in seen if s.t.expectation is not None]
     if not expected:
         return None
-    for name in (buffer.name for buffer in expected[0][0].t.bound.checked):
-        if not all(_right_before(s.t.bound.buffers[name], expectation) for s, expectation in expected):
-            return None
+    if not all(_right_before(buffer, e) for s, e in expected for buffer in s.t.bound.checked):
+        return None
     names = ", ".join(f"`{buffer.name}`" for buffer in expected[0][0].t.bound.checked)
     reason = f"{names} is right before the kernel runs, in every case: declare other values, e.g. `: normal`"
+    if all(s.t.bound.recorded for s, _ in expected):
+        reason = f"{names} was right before the kernel ran, in every recorded launch: record a first launch"
     return Refusal("launched", Unverified(reason, in_order(judge.had - judge.without - {"launched"})))
 
 
@@ -332,6 +335,11 @@ def _agrees(s: Seen) -> Iterator[Refusal]:
 
 def _wrong(s: Seen, buffer: BoundBuffer, got: Array, difference: Difference) -> Refusal:
     judge, t = s.judge, s.t
+    if t.repeats:
+        where = f"{buffer.name}[{difference.index}] is {difference.got}, the program's run left {difference.expected}"
+        other = "the emulation computes something else than the GPU" if judge.on_host else "something was not recorded"
+        said = f"{where} in {t.bound.label}, with the same text: the kernel is not deterministic, or {other}"
+        return Refusal("cases", Unverified(said, in_order(judge.had - judge.without)))
     if not judge.on_host and judge.right_alone(t, buffer):
         where = f"{buffer.name} is right only in a fresh process: results are kept from earlier launches"
         return Refusal("state", Cheating("stale_result", where))
@@ -498,7 +506,7 @@ def _reaches_far(judge: "Judge", seen: Sequence[Seen]) -> Refusal | None:
     dim = _wide_dim(judge)
     if dim is None or "cases" in judge.without:
         return None
-    for s in reversed(seen):
+    for s in reversed([s for s in seen if s.t.bound.spec is judge.spec]):
         bound = s.t.bound
         repeats = _HUGE_BYTES // max(buffer.count * buffer.element.itemsize for buffer in bound.buffers.values()) + 2
         if _may_be_repeated(s, repeats):
@@ -513,11 +521,12 @@ def _reaches_the_benchmark(judge: "Judge", seen: Sequence[Seen]) -> Refusal | No
     """A size that is timed but too large for a reference is run too: a kernel could be right at all others."""
     if "cases" in judge.without or judge.atomics:
         return None
-    compared = {tuple(s.t.bound.dims.items()) for s in seen}
+    mine = [s for s in seen if s.t.bound.spec is judge.spec]
+    compared = {tuple(s.t.bound.dims.items()) for s in mine}
     for dims in given_dims(judge.spec):
         if tuple(dims.items()) in compared:
             continue
-        for s in reversed(seen):
+        for s in reversed(mine):
             own = s.t.bound.dims
             other = [name for name, value in dims.items() if value != own[name]]
             if len(other) != 1 or dims[other[0]] % own[other[0]]:

@@ -94,6 +94,9 @@ class Expectation:
     """How many terms a number is made from, where it was measured."""
     rounded: bool = False
     """The values come from a kernel in the precision of its buffers, and have rounding errors of their own."""
+    still: Mapping[str, Array] = field(factory=dict)
+    """Masks of the numbers that held their value already before the run, for buffers with room around what is used:
+    those that a kernel leaves alone are not compared, so that they do not count as the size of what it computes."""
 
     def terms(self, name: str, bound: Bound) -> float:
         """How many terms a number of a buffer is made from, or an upper bound of it."""

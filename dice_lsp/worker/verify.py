@@ -9,6 +9,7 @@ A refusal is not made when the check that it belongs to is switched off.
 """
 
 import functools
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from dice_lsp.records import (
 from dice_lsp.source.tokens import without_comments
 from dice_lsp.worker import machine_code
 from dice_lsp.worker.arguments import (
+    MEMORY_LIMIT_BYTES,
     BadSpec,
     Bound,
     BoundBuffer,
@@ -41,7 +43,16 @@ from dice_lsp.worker.arguments import (
     declares_range,
     is_free,
 )
-from dice_lsp.worker.cases import DEVICE_BUDGET, HOST_BUDGET, Case, choose_cases, estimated_work
+from dice_lsp.worker.cases import (
+    DEVICE_BUDGET,
+    HOST_BUDGET,
+    Budget,
+    Case,
+    choose_cases,
+    estimated_work,
+    other_launches,
+    same_template,
+)
 from dice_lsp.worker.checks import check_of, in_order
 from dice_lsp.worker.code_notes import (
     code_notes,
@@ -77,9 +88,11 @@ from dice_lsp.worker.policies import (
     Try,
     like,
 )
+from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded
 from dice_lsp.worker.reference import (
     BadReference,
     Expectation,
+    KernelYardstick,
     Yardstick,
     input_size,
     longest_sum,
@@ -95,6 +108,7 @@ from dice_lsp.worker.tolerance import (
     choose,
     compare,
     compare_unchanged,
+    differing,
     either,
 )
 
@@ -105,6 +119,12 @@ _PROBE_ELEMENTS = 20_000
 _GUESSED = (Origin.INFERRED, Origin.DEFAULT)
 _LEAST_DEADLINE_S = 2.0
 _DEADLINE_S_PER_STEP = 2e-6
+
+_ANY_STEPS = 1 << 62
+"""Nothing tells how long a recorded launch takes: it has all the time that is allowed."""
+_EMULATED_THREADS = 1 << 20
+_EMULATED_BYTES = 256 << 20
+"""Most of a recorded launch that is emulated."""
 
 _NO_OPINION = Difference(np.inf, 1, 1, 0)
 
@@ -187,6 +207,11 @@ class Judge:
         tries = self._tries()
         if isinstance(tries, BadSpec):
             return Unverified(tries.reason)
+        recorded = self._recorded()
+        told = [t for t in recorded if t.expectation is not None]
+        tries = [*tries, *(t for t in recorded if t.expectation is None)]
+        if not tries and not told:
+            return Unverified(self.notes[0] if self.notes else "no case of this kernel can be launched")
         self.check_cancelled()
         self.on_progress("reference")
         words, problem = "", None
@@ -200,6 +225,12 @@ class Judge:
             break
         if problem is not None:
             tries = [t for t in tries if t.bound.distribution is Distribution.DEFAULT]
+            if told and tries:
+                self.notes.append("other sizes than the recorded ones were run without a reference")
+        if told:
+            left = f"what the program left in {_listed([t.bound.label for t in told])}"
+            words, problem = f"{words}; {left}" if words else left, None
+            tries = [*tries, *told]
         self.check_cancelled()
         self.on_progress(f"running {len(tries)} cases")
         seen = self._run(tries, prepared)
@@ -236,6 +267,9 @@ class Judge:
 
     def _tries(self) -> "list[Try] | BadSpec":
         budget = HOST_BUDGET if self.on_host else DEVICE_BUDGET
+        if is_only_recorded(self.spec):
+            self.had.discard("unwritten")
+            return []
         cases = choose_cases(self.spec, self.job.kernel, budget)
         if isinstance(cases, BadSpec):
             return cases
@@ -250,6 +284,7 @@ class Judge:
             tries.append(Try(bound, case.given, self._launches(bound, steps, all_orders=not bound.large)))
         if not tries:
             return BadSpec("no case of this kernel can be launched")
+        tries += self._other_launches(budget)
         small = [case for case in cases if case.plan.elements <= _PROBE_ELEMENTS]
         probe = small[-1] if small else cases[0]
         for distribution in Distribution:
@@ -263,6 +298,50 @@ class Judge:
                     tries += self._drawn(longest, self.job.seed + 1000 + len(tries), distribution)
         for case in [case for case in small if case.given] or [probe]:
             tries += self._drawn(case, secrets.randbits(48), Distribution.FRESH)
+        return tries
+
+    def _other_launches(self, budget: Budget) -> list[Try]:
+        """The kernel's other launches in the program, each as it stands there."""
+        cases, left_out = other_launches(self.spec, self.job.kernel, budget)
+        self.notes += left_out
+        tries = []
+        for number, case in enumerate(cases):
+            assert case.spec is not None
+            bound = bind(case.spec, self.job.kernel, case.dims, self.job.seed + 500 + number, folder=self.folder)
+            if isinstance(bound, BadSpec):
+                self.notes.append(f"{case.spec.label} is not tried: {bound.reason}")
+                continue
+            steps = estimated_work(case.plan)
+            tries.append(Try(bound, True, self._launches(bound, steps, all_orders=not bound.large)))
+        return tries
+
+    def _recorded(self) -> list[Try]:
+        """The recorded launches of this instantiation.
+
+        What was recorded with this very text, or is named as the reference, tells what must come out.
+        """
+        named = self.spec.reference is not None and self.spec.reference.via == "captured"
+        launches = {
+            case.captured: case.label for case in self.spec.cases if case.captured and same_template(case, self.spec)
+        }
+        if self.spec.captured is not None:
+            launches.setdefault(self.spec.captured, self.spec.label or "the recorded launch")
+        tries: list[Try] = []
+        limit = _EMULATED_BYTES if self.on_host else MEMORY_LIMIT_BYTES
+        for launch, label in launches.items():
+            case = bind_recorded(launch, label, self.spec, self.job.kernel, self.source.compiled, limit)
+            if isinstance(case, BadSpec):
+                self.notes.append(case.reason)
+                continue
+            bound = case.bound
+            if self.on_host and math.prod((*bound.grid, *bound.block)) > _EMULATED_THREADS:
+                self.notes.append(f"{label} has too many threads to be emulated")
+                continue
+            runs = self._launches(bound, _ANY_STEPS, all_orders=not bound.large)
+            expectation = _recorded_expectation(case) if named or not case.stale else None
+            tries.append(Try(bound, False, runs, expectation, repeats=not case.stale))
+            if case.stale:
+                self.notes.append(f"{label} was recorded with another text of the kernel")
         return tries
 
     def _drawn(self, case: Case, seed: int, distribution: Distribution) -> list[Try]:
@@ -339,6 +418,10 @@ class Judge:
                 if isinstance(result, NotSupported):
                     return Unverified(result.reason)
                 assert isinstance(result, Faulted)
+                if t.bound.recorded and self.on_host and result.hazard == "timeout":
+                    self.notes.append(f"{t.bound.label} takes too long to be emulated")
+                    waiting = waiting[number + 1 :]
+                    break
                 refusal = self._fault(t, bad, result, prepared)
                 if refusal.check not in self.without:
                     return refusal.verdict
@@ -354,14 +437,21 @@ class Judge:
         """What to compare with, best first: a guessed function gives way to the accepted kernel if it cannot be used."""
         accepted = Reference("kernel", "", Origin.DEFAULT)
         named = self.spec.reference
-        if named is None:
+        if named is None or named.via == "captured":
             return (accepted,)
         return (named,) if named.origin is Origin.DIRECTIVE or self.baseline is None else (named, accepted)
 
     def _expected(self, tries: "Sequence[Try]", reference: Reference) -> "tuple[str, list[Try]] | BadReference":
         """The reference in words, and the tries it can do with their expectations."""
         if reference.via == "kernel" and self.baseline is None:
+            if any(t.bound.recorded for t in tries):
+                return BadReference(
+                    "no reference: its launches were recorded with another text of the kernel, "
+                    "write `ref captured` in a //dice: line to compare with what they left"
+                )
             return BadReference("no reference: name one with `ref` in a //dice: line")
+        if not tries:
+            return BadReference("no reference is needed beside what the program left")
         yardstick = open_reference(
             reference,
             text=self.job.text,
@@ -377,6 +467,11 @@ class Judge:
         )
         if isinstance(yardstick, BadReference):
             return yardstick
+        if not isinstance(yardstick, KernelYardstick):
+            # A function and an expression are asked by the names of whole buffers, which recorded memory need not have.
+            left_out = [t for t in tries if t.bound.recorded and not _plainly_named(t.bound)]
+            self.notes += [f"{t.bound.label} is not compared: its buffers overlap" for t in left_out]
+            tries = [t for t in tries if t not in left_out]
         answers = yardstick.expect([t.bound for t in tries])
         kept: list[Try] = []
         for t, answer in zip(tries, answers, strict=True):
@@ -539,6 +634,8 @@ class Judge:
         expected = t.expectation.values[buffer.name]
         spread = t.expectation.spread.get(buffer.name)
         untouched = t.expectation.untouched.get(buffer.name)
+        if (still := t.expectation.still.get(buffer.name)) is not None:
+            return self._against_recorded(t, buffer, got, slack, still)
         if untouched is not None:
             left_alone = compare_unchanged(got, buffer.initial(poison), untouched, buffer.element)
             if not left_alone.agrees:
@@ -555,6 +652,26 @@ class Judge:
             return evolve(difference, index=int(np.flatnonzero(~untouched)[difference.index]))
         return difference
 
+    def _against_recorded(self, t: Try, buffer: BoundBuffer, got: Array, slack: float, still: Array) -> Difference:
+        """The comparison with what the program left, of all numbers that it or the kernel has changed."""
+        assert t.expectation is not None and buffer.data is not None
+        moved = ~still | differing(got, buffer.data)
+        if not moved.any():
+            return Difference(0.0, 0, got.size)
+        expected = t.expectation.values[buffer.name]
+        difference = compare(
+            got[moved], expected[moved], buffer.element, accumulated=t.expectation.terms(buffer.name, t.bound),
+            tolerance=choose(self.spec.tolerances, buffer.name), slack=slack, rounded=True,
+            made_of=0.0 if expected[moved].any() else input_size(t.bound),
+        )  # fmt: skip
+        if difference.agrees:
+            return difference
+        return evolve(difference, index=int(np.flatnonzero(moved)[difference.index]), total_elements=got.size)
+
+    def _yardstick_of(self, t: Try) -> Yardstick | None:
+        """The reference as far as it can be asked about a case: what was recorded is all that is known of its case."""
+        return None if t.bound.recorded and not isinstance(self.yardstick, KernelYardstick) else self.yardstick
+
     def _relaxed(self, t: Try, buffer: BoundBuffer, values: Array) -> Try:
         assert t.expectation is not None
         return evolve(t, expectation=evolve(t.expectation, values={**t.expectation.values, buffer.name: values}))
@@ -562,10 +679,11 @@ class Judge:
     def _exactly(self, t: Try, buffer: BoundBuffer, got: Array, poison: int) -> Difference:
         """The comparison with the accepted kernel as it would be in double precision: a better kernel is right too."""
         assert t.expectation is not None
-        if self.yardstick is None or t.bound.large or "fp64" in self.without:
+        yardstick = self._yardstick_of(t)
+        if yardstick is None or t.bound.large or "fp64" in self.without or t.expectation.still:
             return _NO_OPINION
         if id(t) not in self.exact:
-            self.exact[id(t)] = self.yardstick.exactly(t.bound)
+            self.exact[id(t)] = yardstick.exactly(t.bound)
         exact = self.exact[id(t)]
         if exact is None:
             return _NO_OPINION
@@ -589,16 +707,17 @@ class Judge:
         assert t.expectation is not None
         expected = t.expectation.values[buffer.name]
         floats = [b for b in t.bound.inputs if b.element.kind is Kind.FLOAT]
-        if self.yardstick is None or not floats:
+        yardstick = self._yardstick_of(t)
+        if yardstick is None or not floats or t.expectation.still:
             return _NO_OPINION
-        if buffer.element.kind is Kind.FLOAT and self.yardstick.defines_nan():
+        if buffer.element.kind is Kind.FLOAT and yardstick.defines_nan():
             return _NO_OPINION  # it chooses nothing, so it has no edges
         plain = self.in_single(t)
         if whole(t.bound) and (plain is None or np.array_equal(plain[buffer.name], expected)):
             return _NO_OPINION  # nothing was rounded: equals are equal, and a step is a step
         terms = t.expectation.terms(buffer.name, t.bound)
         if id(t) not in self.edges:
-            self.edges[id(t)] = self.yardstick.at_edges(t.bound, terms)
+            self.edges[id(t)] = yardstick.at_edges(t.bound, terms)
         others = [answer[buffer.name] for answer in (*self.edges[id(t)], *([plain] if plain is not None else []))]
         if not others:
             return _NO_OPINION
@@ -630,7 +749,8 @@ class Judge:
 
     def undefined(self, t: Try) -> str | None:
         """Why the reference says nothing in this case although it gives an answer; None when it says something."""
-        return None if self.yardstick is None or t.bound.large else self.yardstick.undefined(t.bound)
+        yardstick = self._yardstick_of(t)
+        return None if yardstick is None or t.bound.large else yardstick.undefined(t.bound)
 
     def right_alone(self, t: Try, buffer: BoundBuffer) -> bool:
         """The wrong case is right when nothing ran before it: the kernel remembers what it should compute."""
@@ -646,10 +766,11 @@ class Judge:
 
     def in_single(self, t: Try) -> Mapping[str, Array] | None:
         """What the reference gives for a case in single precision; None where there is no such answer."""
-        if self.yardstick is None:
+        yardstick = self._yardstick_of(t)
+        if yardstick is None:
             return None
         if id(t) not in self.plain:
-            self.plain[id(t)] = self.yardstick.plain(t.bound)
+            self.plain[id(t)] = yardstick.plain(t.bound)
         return self.plain[id(t)]
 
     def settled(self, t: Try, buffer: BoundBuffer) -> bool:
@@ -696,6 +817,27 @@ class Judge:
             self.had.add("restored")
         if single_interface(self.job.kernel, self.spec.template):
             self.had.add("precision")
+
+
+def _recorded_expectation(case: RecordedCase) -> Expectation:
+    """What the program left in the memory of a recorded launch."""
+    buffers = {name: case.bound.buffers[name] for name in case.expected}
+    return Expectation(
+        {name: buffer.element.decode(case.expected[name]) for name, buffer in buffers.items()},
+        rounded=True,
+        still={name: ~differing(case.expected[name], b.data) for name, b in buffers.items() if b.data is not None},
+    )
+
+
+def _plainly_named(bound: Bound) -> bool:
+    """Every buffer is a whole argument, so that a reference may be asked for it by the parameter's name."""
+    return not bound.values and not bound.variables
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """`captured 1, captured 3 and 2 more`."""
+    shown = ", ".join(labels[:2])
+    return shown if len(labels) <= 2 else f"{shown} and {len(labels) - 2} more"
 
 
 def _spare_smem_bytes(backend: Backend, source: Source, bound: Bound) -> int:
