@@ -324,8 +324,10 @@ class SiteReader:
             if block.count is not None and value.offset == constant(0) and not element[-1:].isdigit():
                 if block.nbytes is None or block.nbytes == build("*", (block.count, constant(width)), "long"):
                     # In the order of the tensor's dimensions: it is the shape that a PyTorch expression sees.
-                    parts = [self.spelled(replaced(term, self.names)) for term in block.shape or (block.count,)]
-                    sizes[label] = " * ".join(part if re.fullmatch(r"\w+", part) else f"({part})" for part in parts)
+                    parts = [self.spelled(replaced(term, self.names)) for term in block.shape or ()]
+                    if not parts or not all(part.isidentifier() for part in parts):
+                        parts = [self.spelled(replaced(block.count, self.names))]
+                    sizes[label] = " * ".join(parts)
                     return
             if block.nbytes is None:
                 return

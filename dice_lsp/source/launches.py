@@ -4,6 +4,7 @@ Each part of the spec keeps where it comes from. What cannot be known for certai
 the kernel is then not launched: a guess that is wrong would blame the user's kernel for our mistake.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -51,6 +52,8 @@ _MORE = (1, 3, 7, 5)
 _ADDING = ("atomicAdd", "atomicSub", "atomicInc", "atomicAdd_block", "atomicAdd_system")
 MAX_CASES = 8
 """Launches beside the spec's own that are kept."""
+MAX_ELEMENTS = 1 << 28
+"""Elements of all buffers together that a size which nobody gave may lead to."""
 MAX_LAUNCHES = 40
 """Launches of one kernel that are looked at."""
 
@@ -95,6 +98,7 @@ class _Builder:
         self.origins: dict[str, Origin] = {}
         self.confidence: dict[str, Confidence] = {}
         self.template: dict[str, str] = {}
+        self.known_scalars: dict[str, str] = {}
         self.constants = dict(model.values)
 
     def build(self) -> LaunchSpec:
@@ -489,6 +493,7 @@ class _Builder:
                 self.sure(launch, f"scalars.{label}")
             elif element not in FLOATING:
                 self.unknown.append(f"{label} is a {element} by value, which a //dice: line cannot describe")
+        self.known_scalars = {label: text for label, text in scalars.items() if label not in dims}
         found = self.free_dims(free, launch, alike, own, bounds, needed, bool(dims), grid, block, tuple(buffers))
         return (*dims.values(), *found), scalars
 
@@ -589,6 +594,8 @@ class _Builder:
         candidates = [list(base)]
         for value in (512, 1024, 128, 64, 32, 16, 8) if blocks else ():
             candidates.append([value if place in blocks else old for place, old in enumerate(base)])
+        for value in (1 << 16, 1 << 14, 4096) if len(others) == 1 else ():
+            candidates.append([value if place in others else old for place, old in enumerate(base)])
         for value in (1024, 512, 256, 128, 64, 32, 16) if open_ else ():
             candidates.append([value if place in open_ else old for place, old in enumerate(base)])
         if open_ and not beside_given:
@@ -601,9 +608,20 @@ class _Builder:
     def holds(self, conditions: tuple[str, ...], dims: Mapping[str, int]) -> bool:
         """Whether the program comes to the launch at these sizes."""
         try:
-            return all(evaluate(condition, {**self.constants, **dims}) for condition in conditions)
+            names = self.with_scalars({**self.constants, **dims})
+            return all(evaluate(condition, names) for condition in conditions)
         except ExpressionError:
             return False
+
+    def with_scalars(self, names: Mapping[str, int]) -> dict[str, int]:
+        """`names` and the scalars that follow from them."""
+        found = dict(names)
+        for label, text in self.known_scalars.items():
+            try:
+                found[label] = evaluate(text, names)
+            except ExpressionError:
+                continue
+        return found
 
     def covers(
         self,
@@ -621,7 +639,8 @@ class _Builder:
         if beside_given:
             # The sizes that a directive gives decide together with these.
             return True
-        names = {**self.constants, **dict(zip(labels, row, strict=True))}
+        names = self.with_scalars({**self.constants, **dict(zip(labels, row, strict=True))})
+        launched = self.origins.get("grid") is Origin.LAUNCH_SITE
         try:
             blocks = [evaluate(size, names) for size in grid]
             threads = [evaluate(size, names) for size in block]
@@ -629,7 +648,10 @@ class _Builder:
                 return False
             if max(blocks[1:]) > 65535 or blocks[0] >= 1 << 31:
                 return False
-            if any(evaluate(extent, names) < 1 for buffer in buffers for extent in buffer.extents):
+            elements = [[evaluate(extent, names) for extent in buffer.extents] for buffer in buffers]
+            if any(extent < 1 for extents_ in elements for extent in extents_):
+                return False
+            if sum(math.prod(extents_) for extents_ in elements) > MAX_ELEMENTS:
                 return False
             if own.empty:
                 reached = 1
@@ -638,7 +660,7 @@ class _Builder:
                 return reached >= max(row)
             for place, axis in enumerate("xyz"):
                 range_ = own.axes.get(f"gid.{axis}")
-                if range_ is not None and range_.high is None:
+                if range_ is not None and range_.high is None and not launched:
                     return False
                 if range_ is not None and range_.high is not None:
                     if blocks[place] * threads[place] < evaluate(range_.high.spelled(), names):
@@ -648,6 +670,9 @@ class _Builder:
                     (threads[place], own.thread_bounds.get(f"threadIdx.{axis}")),
                 ):
                     if bound is None:
+                        continue
+                    # What nothing but the launch bounds, the launch reaches.
+                    if bound.high is None and launched:
                         continue
                     if bound.high is None or reached < evaluate(bound.high.spelled(), names):
                         return False

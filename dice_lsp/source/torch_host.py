@@ -112,6 +112,7 @@ class _Memory:
         self.made = 0
         self.ranks: dict[Term, Thing] = {}
         self.sizes: dict[Term, tuple[Thing, int]] = {}
+        self.given: dict[tuple[str, int], Number] = {}
 
 
 _memories: "WeakKeyDictionary[Machine, _Memory]" = WeakKeyDictionary()
@@ -212,8 +213,10 @@ def _tensor(name: str, sizes: Sequence[Number] | None, shape: Thing | None = Non
     return Thing(TENSOR, name, {"shape": shape})
 
 
-def _known(name: str, place: int, size: int) -> Number:
-    return Number(variable(f"{name}_size{place}", size), "long")
+def _known(machine: Machine, name: str, place: int, size: int) -> Number:
+    """A size that a program passes. Equal ones are one: they belong together, and where one changes all must."""
+    known = _memory(machine).given
+    return known.setdefault((machine.entry, size), Number(variable(f"{name}_size{place}", size), "long"))
 
 
 def _is_tensor(value: Value) -> bool:
