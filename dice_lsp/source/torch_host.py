@@ -131,9 +131,7 @@ class TorchLibrary:
         given = getattr(machine, "given", _NOTHING_GIVEN).get(machine.entry, {}).get(name)
         if _TENSOR_TYPE.match(" ".join(type_text.split())):
             known = given.shape if isinstance(given, Tensor) else None
-            return _tensor(
-                name, None if known is None else [_known(name, place, size) for place, size in enumerate(known)]
-            )
+            return _tensor(name, None if known is None else [_known(machine, name, *size) for size in enumerate(known)])
         if isinstance(given, (int, float)) and not isinstance(given, bool):
             ctype = " ".join(word for word in re.findall(r"\w+", type_text) if word not in ("const", "std"))
             if ctype in ("float", "double") or (
