@@ -556,7 +556,7 @@ class _Builder:
             rows += [
                 row
                 for row in checks
-                if row not in rows and holds(row) and self.covers(labels, row, own, grid, block, buffers)
+                if row not in rows and holds(row) and self.covers(labels, row, own, grid, block, buffers, guarded=True)
             ]
         if not known or scalable:
             rows = [
@@ -632,15 +632,20 @@ class _Builder:
         block: Size | None,
         buffers: Iterable[BufferSpec],
         beside_given: bool = False,
+        *,
+        guarded: bool = False,
     ) -> bool:
-        """Whether the launch can be done at these sizes and reaches every index, and each buffer has elements."""
+        """Whether the launch can be done at these sizes and reaches every index, and each buffer has elements.
+
+        With `guarded` an index that no guard of the kernel bounds is not taken for reached: the size may be any then.
+        """
         if grid is None or block is None:
             return False
         if beside_given:
             # The sizes that a directive gives decide together with these.
             return True
         names = self.with_scalars({**self.constants, **dict(zip(labels, row, strict=True))})
-        launched = self.origins.get("grid") is Origin.LAUNCH_SITE
+        launched = self.origins.get("grid") is Origin.LAUNCH_SITE and not guarded
         try:
             blocks = [evaluate(size, names) for size in grid]
             threads = [evaluate(size, names) for size in block]
