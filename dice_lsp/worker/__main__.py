@@ -62,11 +62,12 @@ from dice_lsp.source.slice import device_slice, kernel_slice_key
 from dice_lsp.worker import confine
 from dice_lsp.worker.benchmark import benchmark, downgraded
 from dice_lsp.worker.checks import in_order
-from dice_lsp.worker.compile import CompileJob, Compiler, Program, build_keys
+from dice_lsp.worker.compile import Compiler
 from dice_lsp.worker.device import GpuBackend, open_backend
 from dice_lsp.worker.guess import own_guess, refuted
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import Backend, Source
+from dice_lsp.worker.program import CompileJob, Program, build_keys
 from dice_lsp.worker.sanitizer import Tool, find_tool, sanitize
 from dice_lsp.worker.verify import verify
 

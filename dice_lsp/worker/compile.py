@@ -21,7 +21,6 @@ import logging
 import os
 import re
 import shutil
-import stat
 import tempfile
 import threading
 import time
@@ -31,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from dice_lsp import process
 from dice_lsp.records import (
@@ -44,14 +43,30 @@ from dice_lsp.records import (
 )
 from dice_lsp.source import slice as slices
 from dice_lsp.source.nvcc_flags import PTXAS
-from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
+from dice_lsp.source.slice import IncludeKind
 from dice_lsp.source.tokens import split_top_level
+from dice_lsp.worker.compiler_log import (
+    Places,
+    Resources,
+    bad_name_expressions,
+    explained,
+    parse_log,
+    smells_of_host,
+    with_next_steps,
+)
 from dice_lsp.worker.confine import Confinement, compiler_policy
-from dice_lsp.worker.libraries import library_include_dirs, next_step
+from dice_lsp.worker.libraries import library_include_dirs
 from dice_lsp.worker.occupancy import limits_of, occupancy
-from dice_lsp.worker.prelude import CONSTEXPR, library_headers, prelude_text, standard_headers
+from dice_lsp.worker.prelude import prelude_text
+from dice_lsp.worker.program import (
+    DOCUMENT,
+    Assembler,
+    CompileJob,
+    Program,
+    build_keys,
+    include_dirs_of,
+)
 from dice_lsp.worker.scratch import Scratch, remove_abandoned
-from dice_lsp.workspace import workspace_root
 
 log = logging.getLogger(__name__)
 
@@ -60,91 +75,10 @@ PCH_SETS = 3
 """How many precompiled header sets are kept; each is a file of about 300 MB."""
 PCH_FREE_DISK_BYTES = 2 << 30
 MAX_TEXT_CHARACTERS = 16 << 20
-MAX_HEADERS = 400
-MAX_HEADER_BYTES = 4 << 20
 DEFAULT_ARCH = "sm_90"
 DEFAULT_BLOCK_THREADS = 256
 MAX_MESSAGES = 60
-_DOCUMENT = "dice_document.cu"
 _PRELUDE = "dice_prelude.h"
-
-
-@frozen
-class CompileJob:
-    """What to compile. The mappings are keyed by `build_keys(kernels)`, which is the kernel's name unless it is taken twice."""
-
-    text: str
-    path: str
-    """Where the document lies or would lie: quoted includes are found from here."""
-    kernels: tuple[Kernel, ...]
-    templates: Mapping[str, Mapping[str, str]] = field(factory=dict)
-    """Kernel -> template parameter -> type or value."""
-    arch: str = "auto"
-    flags: tuple[str, ...] = ()
-    include_dirs: tuple[str, ...] = ()
-    pre_includes: tuple[str, ...] = ()
-    """Headers that are included before the text, by their absolute paths."""
-    block_threads: Mapping[str, int] = field(factory=dict)
-    """Kernel -> threads of a block, for the occupancy; else its launch bounds, else 256."""
-    smem_bytes: Mapping[str, int] = field(factory=dict)
-    """Kernel -> dynamic shared memory, for the occupancy."""
-    deadline_s: float = 60.0
-    """For nvcc; NVRTC is bounded by the owner of this process."""
-    alone: bool = False
-    """Leave out the document's other kernels, so that their errors and their compile time do not count."""
-
-
-@frozen
-class Header:
-    """A header of the user's, read and sliced; it reaches NVRTC in memory under its path."""
-
-    path: str
-    text: str
-    included_at: int
-    """Line of the document whose include leads to it, zero-based."""
-
-
-@frozen
-class Program:
-    """A document ready for NVRTC: the slice, its headers and everything that is known about what was left out."""
-
-    sliced: DeviceSlice
-    nvrtc_text: str
-    """The slice with includes resolved; lines of the document, columns too except on include lines."""
-    headers: tuple[Header, ...]
-    heavy: tuple[str, ...]
-    """Includes worth precompiling, hoisted to the top."""
-    standard: tuple[str, ...]
-    """Headers of cuda/std that stand in for the standard library's."""
-    library: tuple[str, ...]
-    """Headers of device types that a header of a library would have brought."""
-    namespaces: tuple[str, ...]
-    """Targets of using directives."""
-    using_std: bool
-    """The text or a header says `using namespace std`."""
-    errors: tuple[CompileMessage, ...]
-    missing: tuple[Include, ...]
-    """Headers that were not found and were left out."""
-    header_names: tuple[str, ...] = ()
-    """Every header that the text and its own headers include, as written."""
-    folders: tuple[Path, ...] = ()
-    """Include folders that no flag names, but in which headers of the project were found."""
-    pre_includes: tuple[str, ...] = ()
-    """Those of `headers` that are included before the text."""
-
-    @property
-    def device_text(self) -> str:
-        """The slice of the document, for back ends that find the headers themselves."""
-        return self.sliced.text
-
-    @property
-    def header_texts(self) -> dict[str, str]:
-        return {header.path: header.text for header in self.headers}
-
-
-def build_keys(kernels: Sequence[Kernel]) -> tuple[str, ...]:
-    """One key per kernel: what `source.kernels` tells it from its namesakes by."""
-    return tuple(kernel.id for kernel in kernels)
 
 
 class Compiler:
@@ -228,7 +162,7 @@ class Compiler:
 
     def program(self, job: CompileJob) -> Program:
         """The document cut and its headers read, without compiling: what the host emulation takes too."""
-        return _Assembler(self, job).assemble()
+        return Assembler(self.find_system_header, job).assemble()
 
     def document_line(self, job: CompileJob, program: Program, build: Compiled, file: str, line: int) -> int | None:
         """Where a line of a build's line information (file as the compiler names it, one-based) stands in the document.
@@ -236,7 +170,7 @@ class Compiler:
         For a header of the user's that is the include that leads to it; None for a header of the toolkit.
         """
         prefix_lines = 0 if build.compiler.startswith("nvcc") else self._nvrtc_text(program)[1]
-        if os.path.basename(file) == _DOCUMENT:
+        if os.path.basename(file) == DOCUMENT:
             return line - 1 - prefix_lines if 0 < line - prefix_lines <= job.text.count("\n") + 1 else None
         name = os.path.normpath(file)
         included = (header for header in program.headers if name in (header.path, os.path.basename(header.path)))
@@ -425,7 +359,7 @@ class Compiler:
             options += self._pch_options(program, options)
         status, handle = nvrtc.nvrtcCreateProgram(
             text.encode("utf-8", "replace"),
-            _DOCUMENT.encode(),
+            DOCUMENT.encode(),
             len(includes),
             [content.encode("utf-8", "replace") for content in includes.values()],
             [name.encode("utf-8", "replace") for name in includes],
@@ -446,7 +380,7 @@ class Compiler:
             output = self._log(handle)
             elapsed_ms = (time.monotonic() - started) * 1000.0
             compiler = f"nvrtc {self.nvrtc_version}"
-            places = _Places(job, program, prefix_lines)
+            places = Places(job, program, prefix_lines)
             messages, resources = parse_log(output, places)
             if int(status) != 0:
                 bad_names = bad_name_expressions(output)
@@ -455,8 +389,8 @@ class Compiler:
                 if not any(message.severity == "error" for message in messages):
                     said = next((line.strip() for line in output.splitlines() if line.strip()), status.name)
                     messages = [CompileMessage(places.first_line, 0, "error", said), *messages]
-                messages = _explained(messages, program)
-                hopeless = not _smells_of_host(messages, program)
+                messages = explained(messages, program)
+                hopeless = not smells_of_host(messages, program)
                 failed = CompileFailed(compiler, tuple(messages[:MAX_MESSAGES]))
                 return tuple(failed if isinstance(r, str) else r for r, _ in expressions), hopeless, {}
             if not any(expression for _, expression in expressions):
@@ -563,7 +497,7 @@ class Compiler:
         itself makes is taken. None means that this is not known yet.
         """
         assert self.nvcc_path is not None
-        assembler = _Assembler(self, job)
+        assembler = Assembler(self.find_system_header, job)
         refused = assembler.refusals_of_whole_text()
         compiler = f"nvcc {self.nvcc_version or '?'}"
         if refused:
@@ -580,13 +514,13 @@ class Compiler:
         ran = self._run_nvcc(job, program, assembler, tail, cancelled)
         if isinstance(ran, NotCompiled):
             return (ran,) * len(job.kernels)
-        places = _Places(job, program, 0)
+        places = Places(job, program, 0)
         messages, resources = parse_log(ran.log, places)
         if ran.cubin is None:
             if not any(message.severity == "error" for message in messages):
                 said = next((line.strip() for line in ran.log.splitlines() if line.strip()), "no message")
                 messages = [CompileMessage(places.first_line, 0, "error", f"nvcc failed: {said}"), *messages]
-            messages = _with_next_steps(messages)
+            messages = with_next_steps(messages)
             return (CompileFailed(compiler, tuple(messages[:MAX_MESSAGES])),) * len(job.kernels)
         builds: list[Build] = []
         for kernel, (reason, expression) in zip(job.kernels, expressions, strict=True):
@@ -605,7 +539,7 @@ class Compiler:
         return tuple(builds)
 
     def _run_nvcc(
-        self, job: CompileJob, program: Program, assembler: "_Assembler", tail: str, cancelled: threading.Event
+        self, job: CompileJob, program: Program, assembler: "Assembler", tail: str, cancelled: threading.Event
     ) -> "_NvccRun | NotCompiled":
         """The text with `tail` behind it through nvcc; once more with relocatable code when that is what is missing."""
         assert self.nvcc_path is not None
@@ -615,7 +549,7 @@ class Compiler:
         flags, _ = nvrtc_flags(job.flags)
         folders = (
             Path(job.path).resolve().parent,
-            *_include_dirs(job),
+            *include_dirs_of(job),
             *program.folders,
             *assembler.usual_dirs,
             *library,
@@ -623,7 +557,7 @@ class Compiler:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("NVCC_", "CPATH", "CPLUS_INCLUDE"))}
         read = [*map(str, self._toolkit), *assembler.places(), *map(str, library)]
         with tempfile.TemporaryDirectory(prefix="dice-nvcc-") as folder:
-            source, output = Path(folder) / _DOCUMENT, Path(folder) / "out.cubin"
+            source, output = Path(folder) / DOCUMENT, Path(folder) / "out.cubin"
             text = re.sub(r"\r\n|\r", "\n", job.text)
             source.write_bytes((text + ("\n" + tail if tail else "")).encode("utf-8", "replace"))
             command = [
@@ -633,7 +567,9 @@ class Compiler:
                 "-o", str(output), str(source),
             ]  # fmt: skip
             if (word := shell_word([*flags, *map(str, folders), *program.pre_includes])) is not None:
-                return NotCompiled(f"nvcc would have a shell read {word}, so it is not started; do without $, ` and \\ there")
+                return NotCompiled(
+                    f"nvcc would have a shell read {word}, so it is not started; do without $, ` and \\ there"
+                )
             link = [self.nvcc_path, "-dlink", "-cubin", f"-arch={self.arch_of(job)}", "-o", str(Path(folder) / "linked.cubin"),
                     str(output), "-lcudadevrt"]  # fmt: skip
             try:
@@ -800,275 +736,6 @@ def _nvcc_flag(flag: str) -> str:
     return flag.replace(",", "\\,") if flag.startswith("-D") else flag
 
 
-def _include_dirs(job: CompileJob) -> tuple[Path, ...]:
-    base = Path(job.path).parent
-    named = [*job.include_dirs, *(flag[2:].strip() for flag in job.flags if flag.startswith("-I"))]
-    return tuple(Path(os.path.normpath(base / folder)) for folder in named if folder)
-
-
-# Putting the text and its headers together
-
-_INCLUDING = re.compile(r"include|import|embed")
-_BY_LINK = "leaves the workspace by a link, so it is not read; add the folder that it leads to with -I"
-
-
-class _Assembler:
-    """Finds, reads and slices the user's headers, and decides about every include."""
-
-    def __init__(self, compiler: Compiler, job: CompileJob) -> None:
-        self.compiler, self.job = compiler, job
-        self.folder = Path(os.path.normpath(os.path.abspath(job.path))).parent
-        self.include_dirs = _include_dirs(job)
-        self.root = workspace_root(self.folder)
-        self.roots = (*self.include_dirs, self.root)
-        self.usual_dirs = usual_include_dirs(self.folder, self.root)
-        self.errors: list[CompileMessage] = []
-        self.missing: list[Include] = []
-        self.paths: list[str] = []
-        self.texts: list[str] = []
-        self.lines: list[int] = []
-        self.folders: list[Path] = []
-        self.resolved: dict[tuple[int, int], str | None] = {}
-        """(text, offset of an include) -> path of a user's header, or None for one that is left out."""
-
-    def _inside(self, path: Path) -> bool:
-        """Whether a file lies in the workspace or a folder that was named, links followed."""
-        real = os.path.realpath(path)
-        return any(Path(real).is_relative_to(os.path.realpath(root)) for root in self.roots)
-
-    def places(self) -> tuple[str, ...]:
-        """Folders that a header may be read from: the workspace and those that were named."""
-        return tuple(dict.fromkeys(map(str, self.roots)))
-
-    def assemble(self) -> Program:
-        job = self.job
-        self.paths, self.texts, self.lines = [job.path], [job.text], [-1]
-        before = tuple(path for path in job.pre_includes if self._included_first(path))
-        at = 0
-        while at < len(self.texts):
-            self._look_for_tricks(at)
-            for include in slices.includes_of(self.texts[at]):
-                self._take(at, include)
-            at += 1
-        sliced = slices.slice_together(self.texts)
-        if job.alone:
-            text = slices.without_kernels(sliced[0].text, slices.kernels_of(job.text), job.kernels)
-            sliced = (evolve(sliced[0], text=text), *sliced[1:])
-        rewritten = [self._rewrite(index, part) for index, part in enumerate(sliced)]
-        for index, part in enumerate(sliced):
-            self._look_again(index, part, rewritten[index])
-        headers = tuple(Header(self.paths[i], rewritten[i], self.lines[i]) for i in range(1, len(self.texts)))
-        return Program(
-            sliced=sliced[0],
-            nvrtc_text=rewritten[0],
-            headers=headers,
-            heavy=self._heavy(sliced),
-            standard=self._standard(sliced, rewritten),
-            library=self._library(sliced),
-            namespaces=tuple(dict.fromkeys(name for part in sliced for name in part.using_namespaces)),
-            using_std=any(uses_std(part) for part in sliced),
-            errors=tuple(self.errors),
-            missing=tuple(self.missing),
-            pre_includes=before,
-        )
-
-    def refusals_of_whole_text(self) -> tuple[CompileMessage, ...]:
-        """What is wrong with the includes of the text, host functions included, for a compiler that finds files itself."""
-        self.paths, self.texts = [self.job.path], [self.job.text]
-        self._look_for_tricks(0)
-        for include in slices.all_includes(self.job.text):
-            if include.kind is IncludeKind.REFUSED:
-                self._refuse(0, include.line, include.reason)
-                continue
-            folders = () if include.angled else (self.folder, *self.include_dirs)
-            paths = [Path(os.path.normpath(folder / include.name)) for folder in folders] or [Path("/") / include.name]
-            if any(path.is_file() and path.is_relative_to(root) and not self._inside(path)
-                   for path in paths for root in self.roots):  # fmt: skip
-                self._refuse(0, include.line, f"#include of {include.name} {_BY_LINK}")
-                continue
-            outside = not any(path.is_relative_to(root) for path in paths for root in self.roots)
-            if outside and (not include.angled or include.name.startswith(("/", "..")) or "/../" in include.name):
-                self._refuse(0, include.line, f"#include of {include.name} leaves the workspace, so it is not read")
-        return tuple(self.errors)
-
-    def _included_first(self, path: str) -> bool:
-        """Read a header that the build names with `-include`; one that is not there or not the project's is an error."""
-        file = Path(path)
-        try:
-            good = file.is_file() and file.stat().st_size <= MAX_HEADER_BYTES and self._inside(file)
-            text = file.read_bytes().decode("utf-8", "replace") if good else None
-        except (OSError, ValueError):
-            text = None
-        if text is None:
-            said = (
-                f"{path}, which the build includes first, is not there or not in the workspace; build the project once"
-            )
-            self.errors.append(CompileMessage(0, 0, "error", said))
-            return False
-        if path not in self.paths:
-            self.paths.append(path)
-            self.texts.append(text)
-            self.lines.append(0)
-        return True
-
-    def _look_for_tricks(self, at: int) -> None:
-        line = 0 if at == 0 else self.lines[at]
-        if slices.hides_includes(self.texts[at]):
-            self._refuse(at, line, "a line continuation hides an #include; write it on a line of its own")
-        for number, name in slices.probes_of(self.texts[at]):
-            what = f"of {name} asks about files outside of the workspace" if name else "does not name a file plainly"
-            self._refuse(at, number if at == 0 else line, f"__has_include {what}, which is not allowed")
-
-    def _look_again(self, index: int, part: DeviceSlice, text: str) -> None:
-        """Refuse what became an include only when code before it was cut away, as in `int host;#include "a.h"`."""
-        known = [path for (at, _), path in self.resolved.items() if at == index and path]
-        known += [include.name for include in part.includes if (index, include.start) not in self.resolved]
-        if len(_INCLUDING.findall(slices.joined(text))) <= len(known):
-            return
-        stray = any(include.name not in known for include in slices.all_includes(text))
-        if stray or slices.hides_includes(text):
-            line = 0 if index == 0 else self.lines[index]
-            self._refuse(index, line, "an #include stands behind other code; write it on a line of its own")
-
-    def _take(self, at: int, include: Include) -> None:
-        line = include.line if at == 0 else self.lines[at]
-        if include.kind is IncludeKind.REFUSED:
-            self._refuse(at, line, include.reason)
-            return
-        if include.kind is IncludeKind.DEVICE:
-            if include.name != "cub/cub.cuh" and self.compiler.find_system_header(include.name) is None:
-                if not self._user(at, include, line):
-                    self.missing.append(include)
-                    self.resolved[at, include.start] = None
-            return
-        if include.kind is IncludeKind.USER and not self._user(at, include, line):
-            if include.angled and self.compiler.find_system_header(include.name) is not None:
-                return
-            self.missing.append(include)
-            self.resolved[at, include.start] = None
-
-    def _refuse(self, at: int, line: int, reason: str) -> None:
-        text = reason if at == 0 else f"{Path(self.paths[at]).name}: {reason}"
-        self.errors.append(CompileMessage(line, 0, "error", text))
-
-    def _user(self, at: int, include: Include, line: int) -> bool:
-        folders = [] if include.angled else [Path(self.paths[at]).parent if at else self.folder]
-        for folder in (*folders, *self.include_dirs, *self.usual_dirs):
-            path = Path(os.path.normpath(folder / include.name))
-            try:
-                status = path.stat()
-            except (OSError, ValueError):
-                continue
-            if not any(path.is_relative_to(root) for root in self.roots):
-                self._refuse(at, line, f"#include of {include.name} leaves the workspace, so it is not read")
-                return True
-            if not self._inside(path):
-                self._refuse(at, line, f"#include of {include.name} {_BY_LINK}")
-                return True
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            if status.st_size > MAX_HEADER_BYTES:
-                self._refuse(at, line, f"the header {include.name} has {status.st_size} bytes, too many to compile")
-                return True
-            if str(path) not in self.paths:
-                if len(self.paths) > MAX_HEADERS:
-                    self._refuse(at, line, f"more than {MAX_HEADERS} headers are included")
-                    return True
-                try:
-                    text = path.read_bytes().decode("utf-8", "replace")
-                except OSError:
-                    continue
-                self.paths.append(str(path))
-                self.texts.append(text)
-                self.lines.append(line)
-            if folder in self.usual_dirs:
-                self.folders.append(folder)
-            self.resolved[at, include.start] = str(path)
-            return True
-        return False
-
-    def _rewrite(self, index: int, part: DeviceSlice) -> str:
-        """The slice with each include of a user's header naming its path, those left out blanked, `constexpr` marked."""
-        edits: list[tuple[int, int, str]] = [(at, at + len(CONSTEXPR), CONSTEXPR) for at in part.constexpr_at]
-        for start, end, device in part.expansions:
-            if part.text[start:end].strip():
-                edits.append((start, end, device + "".join(re.findall(r"\r\n|\r|\n", part.text[start:end]))))
-        for include in part.includes:
-            ends = "".join(re.findall(r"\r\n|\r|\n", part.text[include.start : include.end]))
-            if include.name == "cub/cub.cuh":
-                edits.append((include.start, include.end, ends))
-            elif (index, include.start) in self.resolved:
-                path = self.resolved[index, include.start]
-                edits.append((include.start, include.end, (f'#include "{path}"' if path else "") + ends))
-        text, at, pieces = part.text, 0, []
-        for start, end, new in sorted(edits):
-            pieces += [text[at:start], new]
-            at = end
-        return "".join([*pieces, text[at:]])
-
-    def _heavy(self, sliced: Sequence[DeviceSlice]) -> tuple[str, ...]:
-        """Headers worth precompiling: those of cub, cooperative groups and libcu++ that no condition decides about."""
-        names: set[str] = set()
-        for part in sliced:
-            configured = re.search(r"#[ \t]*define[ \t]+_*(?:CUB|CCCL|THRUST|CG|CUDA|LIBCUDACXX)_\w*", part.text)
-            for include in part.includes:
-                if include.kind is not IncludeKind.DEVICE or include in self.missing:
-                    continue
-                if include.name == "cub/cub.cuh":
-                    names |= self._cub_headers(part)
-                elif _HEAVY.match(include.name) and include.unconditional and not configured:
-                    names.add(include.name)
-        return tuple(sorted(names))
-
-    def _cub_headers(self, part: DeviceSlice) -> set[str]:
-        """`cub/cub.cuh` declares host functions, which NVRTC refuses; the headers of the classes that are used do not."""
-        found: set[str] = set()
-        for name in part.names:
-            if (match := re.fullmatch(r"(Block|Warp|Thread)(?:[A-Z][a-z0-9]*)+", name)) is not None:
-                snake = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-                header = f"cub/{match[1].lower()}/{snake}.cuh"
-                if self.compiler.find_system_header(header) is not None:
-                    found.add(header)
-            elif name.endswith("InputIterator") or name.endswith("OutputIterator"):
-                header = f"cub/iterator/{re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower()}.cuh"
-                if self.compiler.find_system_header(header) is not None:
-                    found.add(header)
-        return found or {"cub/util_type.cuh"}
-
-    def _standard(self, sliced: Sequence[DeviceSlice], texts: Sequence[str]) -> tuple[str, ...]:
-        """Headers of cuda/std for the names of the standard library that device code uses."""
-        found: set[str] = set()
-        for part, text in zip(sliced, texts, strict=True):
-            qualified = re.findall(r"\bstd\s*::\s*([A-Za-z_]\w*)", slices.mask(text))
-            found |= standard_headers(qualified, part.names, uses_std(part))
-        return tuple(sorted(header for header in found if self.compiler.find_system_header(header) is not None))
-
-    def _library(self, sliced: Sequence[DeviceSlice]) -> tuple[str, ...]:
-        found: set[str] = set()
-        dropped = [i.name for part in sliced for i in part.includes if i.kind is IncludeKind.HOST]
-        for part in sliced:
-            found |= library_headers(dropped, part.names)
-        return tuple(sorted(header for header in found if self.compiler.find_system_header(header) is not None))
-
-
-def uses_std(part: DeviceSlice) -> bool:
-    """The text says `using namespace std`, which the slice has dropped."""
-    return "using namespace std" in part.dropped
-
-
-_HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h")
-
-
-def usual_include_dirs(folder: Path, root: Path) -> tuple[Path, ...]:
-    """Folders of a project that builds usually name with -I: looked into last, when nothing else has the header."""
-    found: list[Path] = []
-    for parent in (folder, *folder.parents):
-        if not parent.is_relative_to(root):
-            break
-        found += [parent, *(parent / name for name in ("include", "inc", "common", "Common", "src"))]
-    return tuple(path for path in found if path.is_dir())
-
-
 # Names
 
 
@@ -1142,43 +809,11 @@ def _mangled_argument(argument: str) -> str:
     return _MANGLED_TYPES.get(argument, f"{len(argument)}{argument}")
 
 
-# What compilers say
-
-
-@frozen
-class Resources:
-    """The figures of `ptxas -v` for one kernel, bytes per thread for the stack and spills, per block for shared memory."""
-
-    registers: int = 0
-    smem_bytes: int = 0
-    stack_bytes: int = 0
-    spill_store_bytes: int = 0
-    spill_load_bytes: int = 0
+# What compilers made
 
 
 def _without(reason: str | Build) -> Build:
     return NotCompiled(reason) if isinstance(reason, str) else reason
-
-
-def bad_name_expressions(output: str) -> dict[str, str]:
-    """Name expressions (white space removed) that NVRTC could not resolve -> why; empty if the text has errors of its own.
-
-    NVRTC appends the expressions to the text in a file of its own, `__nv_name_map`, and reports their errors there.
-    """
-    bad: dict[str, str] = {}
-    first: dict[str, str] = {}
-    for line in output.splitlines():
-        match = _HEAD.match(line)
-        if match is None or "error" not in match["severity"]:
-            continue
-        if match["file"] != "__nv_name_map":
-            return {}
-        named = re.search(r'Input name expression was: "(.*)"', match["text"])
-        if named is not None:
-            bad[re.sub(r"\s", "", named[1])] = first.get(match["line"], match["text"].partition(". Input")[0])
-        else:
-            first.setdefault(match["line"], match["text"])
-    return bad
 
 
 def _compiled(
@@ -1193,246 +828,3 @@ def _compiled(
         arch, compiler, symbol, used.registers, used.spill_store_bytes, used.spill_load_bytes, used.stack_bytes,
         used.smem_bytes, 0, 0.0, "none", elapsed_ms, warnings[:MAX_MESSAGES], cubin,
     )  # fmt: skip
-
-
-class _Places:
-    """From a compiler's file names and lines to the document's lines and columns."""
-
-    def __init__(self, job: CompileJob, program: Program, prefix_lines: int) -> None:
-        self.prefix_lines = prefix_lines
-        self.text = job.text
-        self.lines = re.split(r"\r\n|\r|\n", job.text)
-        self.headers = {header.path: header for header in program.headers}
-        self.includes = [i for i in program.sliced.includes if i.kind is IncludeKind.DEVICE]
-        self.kernels = job.kernels
-        self.first_line = min((kernel.line for kernel in job.kernels), default=0)
-        self.missing = program.missing
-
-    def line(self, number: int) -> int:
-        return min(max(number - 1 - self.prefix_lines, 0), len(self.lines) - 1)
-
-    def place(self, file: str, number: int) -> tuple[int, str]:
-        """(line of the document, what to say before the message when it is about another file)."""
-        if file == _DOCUMENT:
-            if number <= self.prefix_lines:
-                return self.first_include(), ""
-            return self.line(number), ""
-        name = os.path.normpath(file)
-        header = self.headers.get(name) or self.headers.get(file)
-        if header is not None:
-            return max(header.included_at, 0), f"{os.path.basename(name)}({number}): "
-        return self.first_include(name), f"{os.path.basename(name)}({number}): "
-
-    def first_include(self, path: str = "") -> int:
-        """The include that most likely led to a system header: the one it is named by, else one of the same family."""
-        for include in self.includes:
-            if path.endswith("/" + include.name):
-                return include.line
-        for include in self.includes:
-            if f"/{include.name.split('/')[0].removesuffix('.h')}/" in path:
-                return include.line
-        return self.includes[0].line if self.includes else self.first_line
-
-    def column(self, line: int, quoted: str | None, caret: int | None) -> int:
-        """Code points before the caret, which stands under the byte of the quoted line."""
-        text = self.lines[line]
-        if caret is None or quoted is None:
-            return len(text) - len(text.lstrip())
-        return min(len(text.encode("utf-8", "replace")[:caret].decode("utf-8", "ignore")), len(text))
-
-    def assembly_line(self) -> int:
-        """The first line of inline assembly of a kernel, else the first kernel's."""
-        for kernel in self.kernels:
-            end = self.end_line(kernel)
-            for line in range(kernel.line, end + 1):
-                if re.search(r"\basm\b", self.lines[line]):
-                    return line
-        return self.first_line
-
-    def end_line(self, kernel: Kernel) -> int:
-        return kernel.line + len(re.findall(r"\r\n|\r|\n", self.text[kernel.body_start : kernel.end]))
-
-    @property
-    def last_line(self) -> int:
-        """The last line that holds code."""
-        return next((i for i in reversed(range(len(self.lines))) if self.lines[i].strip()), 0)
-
-    def kernel_line(self, symbol: str) -> int:
-        for kernel in self.kernels:
-            if symbol == kernel.name or f"{len(kernel.name)}{kernel.name}" in symbol:
-                return kernel.line
-        return self.first_line
-
-
-_HEAD = re.compile(
-    r"^(?P<file>[^\s(][^(\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
-    r"(?: #(?P<number>[\w-]+))?: (?P<text>.*)$"
-)
-_AT_END = re.compile(r"^At end of source: (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$")
-_GCC_HEAD = re.compile(
-    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?P<severity>fatal error|error|warning|note): (?P<text>.*)$"
-)
-_PTXAS = re.compile(r"^ptxas\s+(?P<where>.*?)\s*(?:;|:)?\s*(?P<severity>error|fatal|warning)\s*: (?P<text>.*)$")
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers")
-_SMEM = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
-_AT_LINE = re.compile(r"at line (\d+)(?: of (?:\"([^\"]+)\"|(\S+)))?")
-
-
-def parse_log(output: str, places: _Places) -> tuple[list[CompileMessage], dict[str, Resources]]:
-    """Messages at lines of the document, errors first, and the figures of each entry function."""
-    messages: list[CompileMessage] = []
-    resources: dict[str, Resources] = {}
-    entry: str | None = None
-    lines = output.split("\n")
-    index = 0
-    while index < len(lines):
-        line = lines[index].rstrip("\r")
-        index += 1
-        if line.lstrip().startswith("ptxas"):
-            if (match := _ENTRY.search(line)) is not None:
-                entry = match[1]
-                resources.setdefault(entry, Resources())
-            elif entry is not None and (match := _STACK.search(line)) is not None:
-                resources[entry] = evolve(
-                    resources[entry], stack_bytes=int(match[1]), spill_store_bytes=int(match[2]),
-                    spill_load_bytes=int(match[3]),
-                )  # fmt: skip
-            elif entry is not None and (match := _USED.search(line)) is not None:
-                smem = _SMEM.search(line)
-                resources[entry] = evolve(
-                    resources[entry], registers=int(match[1]), smem_bytes=int(smem[1]) if smem else 0
-                )
-            elif (match := _PTXAS.match(line.lstrip())) is not None and "info" not in match["where"]:
-                if match["severity"] == "fatal":
-                    continue
-                named = re.search(r"function '([^']+)'", match["text"])
-                severity = "warning" if match["severity"] == "warning" else "error"
-                in_ptx = "ptx input" in match["where"] or "<stdin>" in match["where"]
-                where = places.assembly_line() if in_ptx else places.kernel_line(named[1] if named else entry or "")
-                messages.append(
-                    CompileMessage(where, places.column(where, None, None), severity, match["text"].strip())
-                )
-            continue
-        if entry is not None and (match := _STACK.search(line)) is not None:
-            resources[entry] = evolve(
-                resources[entry], stack_bytes=int(match[1]), spill_store_bytes=int(match[2]), spill_load_bytes=int(match[3])
-            )  # fmt: skip
-            continue
-        gcc = False
-        head = _HEAD.match(line)
-        if head is None:
-            head, gcc = _GCC_HEAD.match(line), True
-        if head is None and (match := _AT_END.match(line)) is not None:
-            last = places.last_line
-            messages.append(CompileMessage(last, len(places.lines[last].rstrip()), "error", match["text"]))
-            continue
-        if head is None or head["severity"] == "remark" or "#pragma once in main file" in head["text"]:
-            # A header that is open in an editor is what is compiled, and is right to say that.
-            continue
-        quoted, caret, trail = None, None, []
-        while index < len(lines) and lines[index].strip() and not gcc:
-            follow = lines[index].rstrip("\r")
-            if _HEAD.match(follow):
-                break
-            index += 1
-            if re.fullmatch(r"[ \t]*\^", follow):
-                caret = len(follow) - 1 - 2
-            elif _AT_LINE.search(follow) or (follow.startswith("      ") and caret is not None):
-                trail.append(follow.strip())
-            elif quoted is None:
-                quoted = follow[2:]
-        messages += _message(head, gcc, quoted, caret, trail, places)
-    order = {"error": 0, "warning": 1, "note": 2}
-    messages = list(OrderedDict.fromkeys(messages))
-    first_errors = [m for m in messages if m.severity == "error"]
-    return first_errors + sorted(
-        (m for m in messages if m.severity != "error"), key=lambda m: order[m.severity]
-    ), resources
-
-
-def _message(
-    head: "re.Match[str]", gcc: bool, quoted: str | None, caret: int | None, trail: Sequence[str], places: _Places
-) -> list[CompileMessage]:
-    severity = "error" if "error" in head["severity"] else head["severity"]
-    line, prefix = places.place(head["file"], int(head["line"]))
-    if gcc and head["column"]:
-        caret, quoted = int(head["column"]) - 1, ""
-    column = places.column(line, quoted, caret) if not prefix and head["file"] == _DOCUMENT else 0
-    text = head["text"].strip().removeprefix("#error directive: ")
-    messages = [CompileMessage(line, column, severity, prefix + text)]
-    for remark in trail if severity == "error" else ():
-        # `detected during instantiation of "..." at line 12`: the line that asked for the instance is worth a note.
-        if (at := _AT_LINE.search(remark)) is not None:
-            file = at[2] or at[3] or _DOCUMENT
-            number = int(at[1])
-            if file == _DOCUMENT and number > places.prefix_lines:
-                where = places.line(number)
-                said = (
-                    remark[: at.start()]
-                    .strip()
-                    .removeprefix("detected during:")
-                    .removeprefix("detected during")
-                    .strip()
-                )
-                messages.append(
-                    CompileMessage(where, places.column(where, None, None), "note", said or "instantiated here")
-                )
-    return messages
-
-
-_RUNTIME_CALL = re.compile(
-    r"cuda(?:Malloc|Free|Memcpy|Memset|Stream|Event|Device|Graph|GetLast|PeekAt|GetError|Func|Launch)\w*$"
-)
-
-
-def _explained(messages: list[CompileMessage], program: Program) -> list[CompileMessage]:
-    """Messages with what only this tool knows: that a name is the host's, that a header was not found."""
-    explained: list[CompileMessage] = []
-    for message in messages:
-        match = re.search(r'identifier "([^"]+)" is undefined', message.text)
-        if match is not None and match[1] in program.sliced.dropped_functions:
-            message = evolve(message, text=f"{message.text}: it is a host function, which device code cannot call")
-        elif "runtime APIs are not declared" in message.text or (match is not None and _RUNTIME_CALL.match(match[1])):
-            message = evolve(message, text=f"{message.text}: kernels that use the device runtime need nvcc")
-        explained.append(message)
-    for include in program.missing:
-        text = f"the header {include.name} was not found and was left out; {next_step(include.name)}"
-        explained.append(CompileMessage(include.line, 0, "warning", text))
-    return explained
-
-
-def _with_next_steps(messages: Sequence[CompileMessage]) -> list[CompileMessage]:
-    """What nvcc says, with what to do about a header that it has not found."""
-    return [
-        evolve(message, text=f"the header {match[1]} was not found; {next_step(match[1])}")
-        if (match := re.search(r"(\S+): No such file or directory$", message.text)) is not None
-        else message
-        for message in messages
-    ]
-
-
-def _smells_of_host(messages: Sequence[CompileMessage], program: Program) -> bool:
-    """Whether NVRTC may have failed only because it is not nvcc."""
-    unknown_headers = bool(program.missing) or any(
-        include.kind is IncludeKind.HOST and re.match(r"thrust/|torch/|ATen/|c10/", include.name)
-        for include in program.sliced.includes
-    )
-    for message in messages:
-        if message.severity != "error":
-            continue
-        if re.search(
-            r"JIT mode|cannot open source file|namespace \"std|Broken module|dynamic initialization is not supported"
-            r"|not supported when compiling with NVRTC|__host__ function|runtime APIs are not declared"
-            r"|qualified name is not allowed|no storage class or type specifier",
-            message.text,
-        ):
-            return True
-        if re.search(
-            r"is undefined|has no member|must be a (?:namespace|class)|is not a (?:class|template)", message.text
-        ):
-            named = re.search(r'identifier "([^"]+)"', message.text)
-            if unknown_headers or (named is not None and named[1] in program.sliced.dropped):
-                return True
-    return False

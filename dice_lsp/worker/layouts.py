@@ -15,9 +15,10 @@ from attrs import evolve, frozen
 from dice_lsp.records import Compiled, Kernel, Parameter, StructField
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.structs import Leaf, leaves
-from dice_lsp.worker.compile import CompileJob, Compiler, build_keys, template_arguments
+from dice_lsp.worker.compile import Compiler, template_arguments
 from dice_lsp.worker.elements import Kind, element_of
 from dice_lsp.worker.elf import contents
+from dice_lsp.worker.program import CompileJob, build_keys
 
 _TABLE = "dice_layout_table"
 _PROBE = "dice_layout_probe"

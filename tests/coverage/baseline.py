@@ -19,7 +19,7 @@ from attrs import asdict, frozen
 
 from dice_lsp import process
 from dice_lsp.include_graph import Headers
-from dice_lsp.worker.compile import usual_include_dirs
+from dice_lsp.worker.program import usual_include_dirs
 from dice_lsp.workspace import workspace_root
 
 ARCH = "sm_90"

@@ -20,9 +20,9 @@ from dice_lsp.worker.compile import (
     nvrtc_flags,
     template_arguments,
     wheel_include_dirs,
-    workspace_root,
 )
 from dice_lsp.worker.scratch import HELD
+from dice_lsp.workspace import workspace_root
 
 DATA = Path(__file__).parent.parent / "data" / "compile"
 NO_NVCC = "/nonexistent/nvcc"
