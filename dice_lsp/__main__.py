@@ -47,6 +47,7 @@ from dice_lsp.source.embedded import replaced
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.positions import encode_text
+from dice_lsp.source.python_calls import calls_of
 from dice_lsp.source.selection import body_region, lines_region
 from dice_lsp.wording import duration
 
@@ -211,7 +212,7 @@ def _infill(arguments: argparse.Namespace) -> int:
     applied = None if chosen is None else chosen.label
     assert region.kernel is not None
     if arguments.json:
-        spec = launch_spec(document.text, region.kernel, parse(document.text))
+        spec = launch_spec(document.text, region.kernel, parse(document.text), calls=calls_of(document))
         print(json.dumps(fill_document(arguments.file, region, spec, report, applied), indent=2))
     else:
         console = Console()

@@ -59,6 +59,7 @@ from dice_lsp.source.closing import close_blocks
 from dice_lsp.source.embedded import unit
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.launches import launch_spec
+from dice_lsp.source.python_calls import calls_of
 from dice_lsp.source.screen import screen_fill
 from dice_lsp.source.slice import device_slice, kernel_slice_key
 from dice_lsp.wording import BEING_CHECKED
@@ -410,13 +411,14 @@ def _decode_settings(settings: Settings) -> DecodeSettings:
 def _read_for_fill(region: Region) -> tuple[SourceModel, LaunchSpec]:
     assert region.kernel is not None, "a region comes from source.selection, which refuses places outside kernels"
     model = parse(region.document.text)
-    return model, launch_spec(region.document.text, region.kernel, model)
+    return model, launch_spec(region.document.text, region.kernel, model, calls=calls_of(region.document))
 
 
 def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[list[Kernel], list[LaunchSpec]]:
     model = parse(document.text)
     chosen = [kernel for kernel in model.kernels if names is None or kernel.id in names or kernel.name in names]
-    return chosen, [launch_spec(document.text, kernel, model) for kernel in chosen]
+    calls = calls_of(document)
+    return chosen, [launch_spec(document.text, kernel, model, calls=calls) for kernel in chosen]
 
 
 def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidates: int, seed: int) -> FillRequest:
@@ -636,7 +638,9 @@ def _needs_its_includer(judged: Judged, flags: FoundFlags) -> Sequence[str]:
     if not isinstance(judged.build, CompileFailed) or not flags.flags.includer:
         return ()
     name = PurePath(flags.flags.includer).name
-    return (f"this header does not compile on its own: {name} includes it, and what stands there before may be missing",)
+    return (
+        f"this header does not compile on its own: {name} includes it, and what stands there before may be missing",
+    )
 
 
 def _label(place: int) -> str:

@@ -24,6 +24,7 @@ from dice_lsp.source.directives import Directive, parse_directives, stray_direct
 from dice_lsp.source.embedded import document_of, is_python
 from dice_lsp.source.kernels import SourceModel, parse
 from dice_lsp.source.positions import LineIndex
+from dice_lsp.source.python_calls import calls_of
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -221,7 +222,8 @@ class Documents:
         model = parse(text)
         flags = shared_finder().find(path, settings)
         headers = self._headers.of(text, path, flags.flags.project_dirs)
-        keys = self._keys.of(model, f"{settings_context(settings)} {headers.digest} {flags.digest}")
+        context = f"{settings_context(settings)} {headers.digest} {flags.digest}"
+        keys = self._keys.of(model, context, calls_of(document))
         directives = {kernel.id: parse_directives(text, kernel) for kernel in model.kernels}
         directives = {name: directive for name, directive in directives.items() if directive.comments}
         read = {comment for directive in directives.values() for comment in directive.comments}

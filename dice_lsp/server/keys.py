@@ -14,6 +14,7 @@ from dice_lsp.config import Settings
 from dice_lsp.records import Kernel
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launches import launch_spec
+from dice_lsp.source.python_calls import PythonCalls
 from dice_lsp.source.slice import blank, device_slice
 from dice_lsp.source.tokens import code
 
@@ -25,7 +26,18 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 def settings_context(settings: Settings) -> str:
     """The settings that change what a check would find."""
-    deciding = ("backend", "device", "arch", "compile_flags", "compile_commands", "nvcc", "cxx", "seed", "verify", "benchmark")
+    deciding = (
+        "backend",
+        "device",
+        "arch",
+        "compile_flags",
+        "compile_commands",
+        "nvcc",
+        "cxx",
+        "seed",
+        "verify",
+        "benchmark",
+    )
     return repr([getattr(settings, name) for name in deciding])
 
 
@@ -35,15 +47,15 @@ class KernelKeys:
     def __init__(self) -> None:
         self._specs: OrderedDict[str, str] = OrderedDict()
 
-    def of(self, model: SourceModel, context: str) -> Mapping[str, str]:
-        """Kernel id -> key. Linear in the text, so it runs beside the loop."""
+    def of(self, model: SourceModel, context: str, calls: PythonCalls | None = None) -> Mapping[str, str]:
+        """Kernel id -> key. Linear in the text, so it runs beside the loop. `calls` is as for `launch_spec`."""
         text, kernels = model.text, model.kernels
         if not kernels:
             return {}
         spans = [(kernel.start, kernel.end) for kernel in kernels]
         device_text = text if len(text) > LONG_TEXT else device_slice(text).text
         shared = _hash(context, _words_of(blank(device_text, spans)))
-        surroundings = _hash(" ".join(blank(text, spans).split()))
+        surroundings = _hash(" ".join(blank(text, spans).split()), repr(calls))
         bodies = {kernel.id: _body_words(text[kernel.start : kernel.end]) for kernel in kernels}
         by_name: dict[str, list[str]] = {}
         for kernel in kernels:
@@ -58,15 +70,15 @@ class KernelKeys:
                 for other in by_name[name]
                 if other != kernel.id
             )
-            spec = self._spec(model, kernel, _hash(surroundings, text[kernel.start : kernel.end]))
+            spec = self._spec(model, kernel, _hash(surroundings, text[kernel.start : kernel.end]), calls)
             keys[kernel.id] = _hash(kernel.qualified_name, shared, body, *(bodies[name] for name in named), spec)
         return keys
 
-    def _spec(self, model: SourceModel, kernel: Kernel, inputs: str) -> str:
+    def _spec(self, model: SourceModel, kernel: Kernel, inputs: str, calls: PythonCalls | None) -> str:
         """All of a kernel's launch spec and its reference's text as one string, computed once for the same `inputs`."""
         known = self._specs.pop(inputs, None)
         if known is None:
-            spec = launch_spec(model.text, kernel, model)
+            spec = launch_spec(model.text, kernel, model, calls=calls)
             known = repr(spec)
             if spec.reference is not None and spec.reference.via == "function":
                 found = (function for function in model.functions if function.name == spec.reference.text)
