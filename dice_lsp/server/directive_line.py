@@ -52,19 +52,44 @@ def directive_lines(kernel: Kernel, spec: LaunchSpec | None, given: Directive, w
 
 def directive_snippet(kernel: Kernel, spec: LaunchSpec | None, given: Directive, width: int = WIDTH) -> tuple[str, ...]:
     """The same lines in the snippet syntax of LSP: what is guessed is a placeholder."""
-    count = 0
+    snippets = _Snippets()
+    return tuple(snippets.of(text) for text, _ in _marked(kernel, spec, given, width))
 
-    def placeholder(match: re.Match[str]) -> str:
-        nonlocal count
-        count += 1
-        return f"${{{count}:{escaped(match[1])}}}"
 
-    lines = []
-    for text, _ in _marked(kernel, spec, given, width):
+@frozen
+class ClauseText:
+    """One clause that could be written: as text, and as a snippet in which what is guessed is a placeholder."""
+
+    word: str
+    text: str
+    snippet: str
+    guesses: tuple[str, ...]
+
+
+def clause_texts(kernel: Kernel, spec: LaunchSpec | None, given: Directive) -> tuple[ClauseText, ...]:
+    """Each clause that `given` does not say yet."""
+    found = []
+    for word, pieces in _clauses(kernel, spec or LaunchSpec(kernel.name), given):
+        marked = f"{word} {', '.join(piece.text for piece in pieces)}".strip()
+        names = tuple(name for piece in pieces for name in piece.guesses)
+        found.append(ClauseText(word, _plain(marked), _Snippets().of(marked), names))
+    return tuple(found)
+
+
+class _Snippets:
+    """Marked text as snippets, whose placeholders are counted from one text to the next."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def of(self, text: str) -> str:
         ends = [0, *(at for match in _GUESSED.finditer(text) for at in match.span()), len(text)]
         pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
-        lines.append("".join(_GUESSED.sub(placeholder, p) if p.startswith(_OPEN) else escaped(p) for p in pieces))
-    return tuple(lines)
+        return "".join(self._placeholder(p[1:-1]) if p.startswith(_OPEN) else escaped(p) for p in pieces)
+
+    def _placeholder(self, guess: str) -> str:
+        self.count += 1
+        return f"${{{self.count}:{escaped(guess)}}}"
 
 
 def guesses(kernel: Kernel, spec: LaunchSpec | None, given: Directive) -> tuple[str, ...]:

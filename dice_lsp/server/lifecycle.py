@@ -11,7 +11,16 @@ from pygls.uris import from_fs_path
 
 from dice_lsp.config import Settings, resolve
 from dice_lsp.pipeline import CHILD_SETTINGS
-from dice_lsp.server import code_actions, code_lens, diagnostics, hover, inlay_hints, inline_completion, watch
+from dice_lsp.server import (
+    code_actions,
+    code_lens,
+    completion,
+    diagnostics,
+    hover,
+    inlay_hints,
+    inline_completion,
+    watch,
+)
 from dice_lsp.server.fills import drop
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.session import CLIENT_PATIENCE_S, ClientSupport, DiceServer
@@ -34,6 +43,8 @@ def register(server: DiceServer) -> None:
         # Only what the client can show is registered: this runs before pygls computes our capabilities.
         hover.register(server)
         code_actions.register(server)
+        if server.client.completion:
+            completion.register(server)
         if server.client.inlay_hints:
             inlay_hints.register(server)
         if server.client.code_lenses:

@@ -96,6 +96,11 @@ class LspTextDocument(TextDocument):
         starts = self._line_starts()
         return starts[line + 1] if line + 1 < len(starts) else len(self.source)
 
+    def line_at(self, line: int) -> str:
+        """One line with its line end; empty past the last one."""
+        starts = self._line_starts()
+        return self.source[starts[line] : self._line_end(line)] if 0 <= line < len(starts) else ""
+
     def offset_at(self, position: types.Position) -> int:
         """The code point at a client's position; past the end of a line is its end, past the last line the text's end."""
         starts, text = self._line_starts(), self.source

@@ -16,6 +16,7 @@ from dice_lsp.pipeline import Engine, EngineStatus, OnFillProgress, OnReport
 from dice_lsp.records import Baseline, Compiled, Document, FillReport, KernelReport, Region, Sanitized
 from dice_lsp.server.documents import Documents, Snapshot
 from dice_lsp.server.folders import Folders
+from dice_lsp.server.launch_specs import LaunchSpecs
 from dice_lsp.server.ledger import Ledger
 from dice_lsp.server.patched_pygls import Server
 from dice_lsp.source.positions import Encoding
@@ -47,6 +48,15 @@ class ClientSupport:
     markdown_hover: bool = False
     inline_completion: bool = False
     change_annotations: bool = False
+    completion: bool = False
+    markdown_completion: bool = False
+    snippets: bool = False
+    """Takes completions with placeholders."""
+    insert_replace: bool = False
+    """Tells a completion that is put before the rest of a word from one that replaces it."""
+    snippet_edits: bool = False
+    """Takes placeholders in the edits of a server."""
+    diagnostic_tags: bool = False
     dice_notifications: bool = False
     """`experimental: {dice: true}`: the client has handlers for `dice/status` and `dice/candidate`."""
     dice_svg: bool = False
@@ -61,6 +71,7 @@ class ClientSupport:
         window = capabilities.window or types.WindowClientCapabilities()
         action = text.code_action or types.CodeActionClientCapabilities()
         hover_formats = (text.hover.content_format if text.hover else None) or ()
+        completion_item = (text.completion and text.completion.completion_item) or types.ClientCompletionItemOptions()
         changed = workspace.did_change_configuration
         annotations = workspace.workspace_edit and workspace.workspace_edit.change_annotation_support
 
@@ -86,6 +97,12 @@ class ClientSupport:
             markdown_hover=types.MarkupKind.Markdown in hover_formats,
             inline_completion=text.inline_completion is not None,
             change_annotations=annotations is not None,
+            completion=text.completion is not None,
+            markdown_completion=types.MarkupKind.Markdown in (completion_item.documentation_format or ()),
+            snippets=bool(completion_item.snippet_support),
+            insert_replace=bool(completion_item.insert_replace_support),
+            snippet_edits=bool(workspace.workspace_edit and workspace.workspace_edit.snippet_edit_support),
+            diagnostic_tags=bool(text.publish_diagnostics and text.publish_diagnostics.tag_support),
             dice_notifications=experimental("dice"),
             dice_svg=experimental("diceSvg"),
             dice_preview=experimental("dicePreview"),
@@ -161,6 +178,7 @@ class DiceServer(Server):
         self.results = Results()
         self.folders = Folders()
         self.documents = Documents(self._read, self.settings_of)
+        self.specs = LaunchSpecs(self.documents)
         self.ledger = Ledger(lambda uri: self.folders.file(uri) if self.settings_of(uri).history else None)
         self.checking: dict[str, dict[str, Pending]] = {}
         """URI -> kernels that are being checked or wait for it."""

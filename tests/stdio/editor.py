@@ -6,6 +6,7 @@ Neovim speaks UTF-8 and says that it applied one that it skipped.
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +55,12 @@ def plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {key: plain(item) for key, item in value._asdict().items()}
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def without_placeholders(snippet: str) -> str:
+    """What a snippet leaves in the text when none of its placeholders is touched."""
+    text = re.sub(r"(?<!\\)\$\{\d+:((?:[^\\}]|\\.)*)\}|(?<!\\)\$\d+", lambda match: match[1] or "", snippet)
+    return re.sub(r"\\([\\$}])", r"\1", text)
 
 
 class Editor:
@@ -261,6 +268,33 @@ class Editor:
         found = await self.client.text_document_hover_async(t.HoverParams(t.TextDocumentIdentifier(uri), at))
         assert found is None or isinstance(found.contents, t.MarkupContent)
         return None if found is None else found.contents.value
+
+    async def completions(self, uri: str, at: int) -> list[t.CompletionItem]:
+        """What is offered at a cursor; each item must replace a part of one line that the cursor touches."""
+        place = self.range(uri, at, at).start
+        params = t.CompletionParams(t.TextDocumentIdentifier(uri), place)
+        found = await self.client.text_document_completion_async(params)
+        assert found is None or isinstance(found, t.CompletionList)
+        items = list(found.items) if found is not None else []
+        for item in items:
+            for range_ in self._replaced(item):
+                assert range_.start.line == range_.end.line == place.line
+                assert range_.start.character <= place.character <= range_.end.character
+        return items
+
+    def _replaced(self, item: t.CompletionItem) -> list[t.Range]:
+        if isinstance(item.text_edit, t.InsertReplaceEdit):
+            return [item.text_edit.replace, item.text_edit.insert]
+        assert item.text_edit is not None
+        return [item.text_edit.range]
+
+    def choose(self, uri: str, item: t.CompletionItem) -> None:
+        """Take an item as an editor does; what a placeholder holds is left as it is."""
+        assert item.text_edit is not None
+        text = item.text_edit.new_text
+        if item.insert_text_format is t.InsertTextFormat.Snippet:
+            text = without_placeholders(text)
+        self.replace(uri, *self.offsets(uri, self._replaced(item)[0]), text)
 
     async def status(self) -> Any:
         return plain(await self.client.protocol.send_request_async("dice/status", None))

@@ -1,0 +1,151 @@
+"""Directives over stdio, as each of two editors has them: completion, hovers, fixes, and lines that are written."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.stdio.conftest import started
+from tests.stdio.editor import Editor
+from tests.stdio.raw import NO_MODEL, PATIENCE_S, RawClient
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+COMMENT = "// 归约 共享内存 ✅ 😋\n"
+KERNEL = """void gold(const float* x, float* y, int n) {
+    for (int i = 0; i < n; i++) y[i] = 2 * x[i];
+}
+@
+/* 😋 */ __global__ void twice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+void run(float* x, float* y, int n) {
+    twice<<<(n + 127) / 128, 128>>>(x, y, n);
+}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["neovim", "vscode"])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Editor]:
+    async with started(request.param, checkOnOpen=False, checkOnSave=False, **NO_MODEL) as editor:
+        yield editor
+
+
+def marked(line: str, line_end: str = "\n", kernel: str = KERNEL) -> tuple[str, int]:
+    """A file with a directive, and the offset of the mark ¦ in it."""
+    text = (COMMENT + kernel.replace("@", line)).replace("\n", line_end)
+    at = text.index("¦")
+    return text.replace("¦", ""), at
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("line", "label", "after"),
+    [
+        ("\t//dice: /* 😋✅ */ la¦", "launch", "\t//dice: /* 😋✅ */ launch "),
+        ("//dice: n = 4 | 5; in ¦ // 😋", "x", "//dice: n = 4 | 5; in x[n] // 😋"),
+        ("//dice: launch <¦", "<<<(n + 127) / 128, 128>>>", "//dice: launch <<<(n + 127) / 128, 128>>>"),
+        ("//dice: ref g¦", "gold", "//dice: ref gold"),
+        ("//dice: n = 4; \\\n  in x[¦", "n", "//dice: n = 4; \\\n  in x[n"),
+        ("//dice: in xx¦yy[n]", "x", "//dice: in x[n]"),
+        ("//dice: out y[n]: uni¦", "uniform(a, b)", "//dice: out y[n]: uniform(0, 1)"),
+    ],
+)
+async def test_an_item_goes_where_the_cursor_is(
+    editor: Editor, tmp_path: Path, line: str, label: str, after: str, line_end: str
+) -> None:
+    uri = (tmp_path / "twice.cu").as_uri()
+    text, at = marked(line, line_end)
+    editor.open(uri, text)
+    items = {item.label: item for item in await editor.completions(uri, at)}
+    editor.choose(uri, items[label])
+    if "xxyy" in line.replace("¦", "") and editor.name == "neovim":
+        # An editor that cannot tell the two apart gets the item before the rest of the word.
+        after = after.replace("x[n]", "xyy[n]")
+    assert editor.texts[uri] == text.replace(
+        line.replace("¦", "").replace("\n", line_end), after.replace("\n", line_end)
+    )
+
+
+async def test_nothing_is_said_about_what_is_no_directive(editor: Editor, tmp_path: Path) -> None:
+    uri = (tmp_path / "twice.cu").as_uri()
+    for line in ("¦//dice: hot", "// dice ¦", "int value = ¦;", "/* //dice: */ int ¦", "//dice: hot ¦"):
+        text, at = marked(line)
+        editor.open(uri, text)
+        assert await editor.completions(uri, at) == [], line
+        editor.close(uri)
+
+
+async def test_what_is_typed_is_completed_at_once(editor: Editor, tmp_path: Path) -> None:
+    uri = (tmp_path / "twice.cu").as_uri()
+    text, at = marked("¦")
+    editor.open(uri, text)
+    for number, character in enumerate("//dice: in x[n]; out "):
+        editor.replace(uri, at + number, at + number, character)
+    items = await editor.completions(uri, at + len("//dice: in x[n]; out "))
+    assert [item.label for item in items] == ["y"]
+    editor.choose(uri, items[0])
+    assert "//dice: in x[n]; out y[n]\n" in editor.texts[uri]
+
+
+async def test_directives_in_the_strings_of_a_python_file(editor: Editor, tmp_path: Path) -> None:
+    uri = (tmp_path / "module.py").as_uri()
+    for quote in ('"""', "'''"):
+        program = f"# ✅\nsource = r{quote}{KERNEL}{quote}\nname = 'x'\n"
+        text, at = marked("//dice: in ¦", kernel=program)
+        text = text.removeprefix(COMMENT)
+        at -= len(COMMENT)
+        editor.open(uri, text)
+        items = {item.label: item for item in await editor.completions(uri, at)}
+        editor.choose(uri, items["x"])
+        assert editor.texts[uri] == text.replace("//dice: in ", "//dice: in x[n]")
+        editor.close(uri)
+    program = "'//dice: in ' # //dice: "
+    editor.open(uri, program)
+    assert await editor.completions(uri, program.index("in ") + 3) == []
+    assert await editor.completions(uri, len(program)) == []
+
+
+async def test_a_client_without_snippets_gets_plain_text(tmp_path: Path) -> None:
+    client = await RawClient.start()
+    try:
+        answer = await client.initialize(
+            {"textDocument": {"completion": {}}}, initializationOptions={"checkOnOpen": False, **NO_MODEL}
+        )
+        assert set(answer["capabilities"]["completionProvider"]["triggerCharacters"]) == {" ", ":", "[", "<"}
+        text, at = marked("//dice: ¦")
+        uri = (tmp_path / "a.cu").as_uri()
+        client.open(uri, text)
+        line = text[:at].count("\n")
+        place = {"textDocument": {"uri": uri}, "position": {"line": line, "character": len("//dice: ")}}
+        found = await client.ask("textDocument/completion", place)
+        assert found["items"] and all(item.get("insertTextFormat", 1) == 1 for item in found["items"])
+        assert not any("$" in item["textEdit"]["newText"] for item in found["items"])
+        assert await client.stop() == 0
+    finally:
+        await client.close()
+
+
+async def test_a_long_text_that_is_being_read_is_completed_around_the_cursor(tmp_path: Path) -> None:
+    """The directive stands at line 60 000 of a text whose reading takes seconds."""
+    client = await RawClient.start()
+    try:
+        await client.initialize(
+            {"textDocument": {"completion": {"completionItem": {"snippetSupport": True}}}},
+            initializationOptions={"checkOnOpen": False, **NO_MODEL},
+        )
+        host = "static int helper(int a) {\n    return a + 1;\n}\n" * 20_000
+        text = f"{host}//dice: in \n__global__ void k(const float* x, int n) {{}}\n{host}"
+        uri = (tmp_path / "long.cu").as_uri()
+        client.open(uri, text)
+        place = {"textDocument": {"uri": uri}, "position": {"line": 60_000, "character": len("//dice: in ")}}
+        found = await client.ask("textDocument/completion", place, PATIENCE_S)
+        assert [item["label"] for item in found["items"]] == ["x"]
+        (range_,) = {repr(item["textEdit"]["range"]) for item in found["items"]}
+        assert "60000" in range_
+        elsewhere = place | {"position": {"line": 4, "character": 8}}
+        assert await client.ask("textDocument/completion", elsewhere) is None
+        assert await client.stop() == 0
+    finally:
+        await client.close()
