@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.show is not None:
             return _show(_place(arguments), arguments.show)
         if arguments.clear:
-            removed = sum(store.clear(folder) for folder in store.stores_of(str(_place(arguments)))[:1])
+            removed = sum(store.clear(folder) for folder in store.stores_of(_inside(_place(arguments)))[:1])
             print(f"{count(removed, 'recording')} removed")
             return 0
         worst = 0

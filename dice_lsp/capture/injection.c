@@ -868,7 +868,7 @@ static const char *reason_for(KernelState *kernel, const LaunchArguments *of, ui
         return "first"; /* those before it, if any, could not be recorded with their memory */
     if (larger)
         return "larger";
-    if (!known && recorded < state.launches && (recorded < state.launches / 2 || is_power_of_two(kernel->shape_count)))
+    if (!known && (recorded < state.launches || (recorded < most - state.launches / 2 && is_power_of_two(kernel->shape_count))))
         return "shape";
     if (known && recorded < state.launches && kernel->repeats < state.launches / 2 && is_power_of_two(kernel->seen)) {
         kernel->repeats++;

@@ -549,12 +549,22 @@ def select(launches: Sequence[Mapping[str, Any]], most: int) -> list[int]:
         ranked[max(group, key=threads)] = None
         shapes: dict[str, int] = {}
         for at in group:
-            launch = launches[at]
-            shapes.setdefault(json.dumps([launch.get("grid"), launch.get("block"), launch.get("smem_bytes")]), at)
+            shapes.setdefault(_shape(launches[at]), at)
         rest = [*_spread(list(shapes.values()), most), *_spread(group, most)]
         for at in rest:
             ranked[at] = None
     return sorted(list(ranked)[:most])
+
+
+def _shape(launch: Mapping[str, Any]) -> str:
+    """Grid, block and scalars; where memory lies is no shape, so words as large as an address are left out."""
+    words = [
+        word
+        for parameter in launch.get("parameters", ())
+        for at in range(0, len(parameter["data"]), 16)
+        if (word := int.from_bytes(bytes.fromhex(parameter["data"][at : at + 16]), "little")) < 1 << 32
+    ]
+    return json.dumps([launch.get("grid"), launch.get("block"), launch.get("smem_bytes"), words])
 
 
 def _spread(items: list[int], most: int) -> list[int]:
@@ -565,7 +575,8 @@ def _spread(items: list[int], most: int) -> list[int]:
 
 
 def _write(store: Path, stem: str, run: Mapping[str, Any], selected: Sequence[tuple[Log, dict[str, Any]]]) -> Path:
-    when = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
+    # By these names recordings are ordered, so two of one second must differ before what follows.
+    when = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")[:-3]
     stem = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in stem)[:40] or "run"
     name, number = f"{when}-{stem}{SUFFIX}", 1
     while (store / name).exists():

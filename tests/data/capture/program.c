@@ -166,6 +166,17 @@ int main(int count, char **words)
         for (int i = 0; i < 9; i++)
             do_scale(n + i, 1, x, y, NULL);
     }
+    if (!strcmp(how, "noisy")) {
+        uint64_t big, other;
+        cuMemAlloc_v2(&big, 6 << 20);
+        cuMemAlloc_v2(&other, 6 << 20);
+        unsigned *words_of = (unsigned *)(uintptr_t)big;
+        for (unsigned round = 0; round < 6; round++) {
+            for (unsigned i = 0; i < 3 << 19; i++)
+                words_of[i] = 2654435761u * (i + (round << 24)) ^ (i * i * (round + 1));
+            do_scale((3 << 19) - (int)round, 1, big, other, NULL);
+        }
+    }
     if (!strcmp(how, "arena")) {
         uint64_t arena;
         cuMemAlloc_v2(&arena, 64 << 20);
