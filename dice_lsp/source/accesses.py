@@ -177,6 +177,10 @@ def extreme(
     return result
 
 
+INDEX_VALUES = 1024
+"""How many values an integer that is used as an index is drawn from, where nothing says how much memory there is."""
+
+
 @frozen
 class Launched:
     """Grid and block of one launch, as expressions over parameters and constants."""
@@ -233,9 +237,19 @@ class _Sizes:
     def access(self, access: Access) -> Access:
         if access.subscript is None:
             return access
+        subscript = self.put(access.subscript)
         guards = tuple(Guard(self.put(g.part), g.operator, self.put(g.bound)) for g in access.guards)
-        ranges = {label: self.range_(label, old) for label, old in access.ranges.items()}
-        return evolve(access, subscript=self.put(access.subscript), ranges=ranges, guards=guards)
+        ranges = {label: self.range_(label, _drawn(label, old)) for label, old in access.ranges.items()}
+        return evolve(access, subscript=subscript, ranges=ranges, guards=guards)
+
+
+def _drawn(label: str, range_: Range) -> Range:
+    """The range of a loaded integer, whose values are made up."""
+    if "[]" not in label:
+        return range_
+    low = ZERO if range_.low is None else range_.low
+    high = number(INDEX_VALUES) if range_.high is None else range_.high
+    return evolve(range_, low=low, high=high, relaxed=high if range_.relaxed is None else range_.relaxed)
 
 
 def _rewritten(access: Access) -> Access:

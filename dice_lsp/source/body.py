@@ -491,8 +491,8 @@ class _Analyst:
         initializer = condition.child_by_field_name("initializer") if condition is not None else None
         if initializer is not None:
             self.statement(initializer)
-        self.expression(self.tested(condition))
         test = self.tested(condition)
+        self.tests(test)
         positive, certain = self.facts(test, negated=False)
         negative, negative_certain = self.facts(test, negated=True)
         begin = len(self.accesses)
@@ -567,8 +567,15 @@ class _Analyst:
             return self.facts(test.child_by_field_name("argument"), negated=not negated)
         if test.type == "identifier" and (meaning := self.scope.tests.get(spell(test))) is not None:
             return meaning[negated]
+        if test.type == "identifier" and spell(test) in self.scope.places:
+            # A launch from here passes memory for every pointer.
+            return [], not negated
+        if test.type == "unary_expression" and self.place(test.child_by_field_name("argument")) is not None:
+            return [], negated
         if test.type != "binary_expression":
             return [], False
+        if (present := self.compared(test)) is not None:
+            return [], present != negated
         operator = spell(test.child_by_field_name("operator"))
         left, right = test.child_by_field_name("left"), test.child_by_field_name("right")
         if operator == ("||" if negated else "&&"):
@@ -625,10 +632,14 @@ class _Analyst:
         if operator == "==":
             self.scope.guards += (Guard(part, "<", bound + ONE), Guard(part, ">=", bound))
         else:
-            self.scope.guards += (Guard(part, operator, bound),)
+            # Both ways to say it: what is at least something is less than something when it is negated.
+            turned = Guard(-part, "<" if operator == ">=" else ">=", ONE - bound)
+            self.scope.guards += (Guard(part, operator, bound), turned)
         if len(part.terms) > 1:
             if operator == "<":
                 self.implied(part, bound)
+            elif operator == ">=":
+                self.implied(-part, ONE - bound)
             # Which of all places are left is not worked out.
             self.scope.certain = False
 
@@ -854,6 +865,8 @@ class _Analyst:
     def composite_bound(self, facts: Iterable[Fact], symbol: str) -> Polynomial | None:
         """An upper bound of a loop's variable from a condition with other variables in it, as in `j <= i`."""
         for part, operator, bound in facts:
+            if operator == ">=":
+                part, operator, bound = -part, "<", ONE - bound
             if operator != "<" or part.terms.get((symbol,)) != 1:
                 continue
             rest = part - name(symbol)
@@ -1007,6 +1020,11 @@ class _Analyst:
                 self.conditional(node)
             case "binary_expression" if spell(node.child_by_field_name("operator")) in ("&&", "||"):
                 self.short_circuit(node)
+            case "binary_expression" if self.compared(node) is not None:
+                for side in (node.child_by_field_name("left"), node.child_by_field_name("right")):
+                    self.visit_place(side)
+            case "unary_expression" if self.place(node.child_by_field_name("argument")) is not None:
+                self.visit_place(node.child_by_field_name("argument"))
             case "identifier":
                 self.identifier(node)
             case "sizeof_expression" | "comment":
@@ -1021,9 +1039,26 @@ class _Analyst:
                 for child in named(node):
                     self.expression(child)
 
+    def compared(self, node: Node) -> bool | None:
+        """Whether `p != nullptr` and the like asks if a pointer is there; None where it is another question."""
+        operator = spell(node.child_by_field_name("operator"))
+        sides = [self.unwrapped(node.child_by_field_name(side)) for side in ("left", "right")]
+        nulls = [side is not None and spell(side) in ("nullptr", "NULL", "0") for side in sides]
+        places = [self.place(side) is not None for side in sides]
+        if operator not in ("==", "!=") or sum(nulls) != 1 or sum(places) != 1:
+            return None
+        return operator == "!="
+
+    def tests(self, condition: Node | None) -> None:
+        """Read a condition: a pointer by itself asks whether it is there."""
+        inner = self.unwrapped(condition)
+        if inner is not None and inner.type == "identifier" and self.place(inner) is not None:
+            return
+        self.expression(inner)
+
     def conditional(self, node: Node) -> None:
         condition = node.child_by_field_name("condition")
-        self.expression(condition)
+        self.tests(condition)
         for part, negated in (
             (node.child_by_field_name("consequence"), False),
             (node.child_by_field_name("alternative"), True),
@@ -1858,7 +1893,17 @@ class _Analyst:
         mask = right.constant
         if left.constant is not None and mask is not None:
             return number(left.constant & mask) if left.constant >= 0 and mask >= 0 else None
-        if mask is None or mask < 0:
+        if mask is None:
+            # No more than the smaller of them, if neither is negative.
+            lows = [self.smallest(p) for p in (left, right)]
+            highs = [self.largest(p) for p in (left, right)]
+            if any(low is None or not low.never_negative_for_sizes for low in lows):
+                return None
+            known = [high for high in highs if high is not None]
+            fixed = [p for p, high in zip((left, right), highs, strict=True) if p == high]
+            high = next(iter((*fixed, *known)), None)
+            return None if high is None else self.symbol(Range(ZERO, high + ONE, False, high + ONE), of=(left, right))
+        if mask < 0:
             return None
         if mask & (mask + 1) == 0:
             return self.divided("%", left, right + ONE)

@@ -8,7 +8,8 @@ from attrs import frozen
 
 from dice_lsp.records import Parameter
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate
-from dice_lsp.source.kernels import Function, SourceModel
+from dice_lsp.source.kernels import Function, SourceModel, parse
+from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.tokens import CLOSING, OPENING, Kind, lex, split_top_level, without_comments
 
 _MAX_EXPANSIONS = 400
@@ -198,6 +199,36 @@ def context_for(body: str, models: Sequence[SourceModel]) -> Context:
 def _instances(body: str, tables: Iterable[_Tables]) -> list[str]:
     names = {name for table in tables for name in table.structs}
     return [m[0] for m in re.finditer(r"\b(\w+)<\w+(?: \w+)*>", body) if m[1] in names] if names else []
+
+
+MAX_AROUND = 40
+"""Most headers that are read for the bodies of one text."""
+MAX_HEADER = 300_000
+"""Characters of a header; a longer one is made by a tool."""
+
+
+@lru_cache(maxsize=64)
+def _model_of(text: str) -> SourceModel:
+    return parse(text)
+
+
+def models_around(model: SourceModel, path: str, project: ProjectTexts | None) -> tuple[SourceModel, ...]:
+    """The project's headers that a text includes, directly or through others, the nearest first."""
+    if project is None:
+        return ()
+    found: dict[str, SourceModel] = {}
+    waiting = [(path, model)]
+    while waiting:
+        place, current = waiting.pop(0)
+        for include in current.includes:
+            header = project.resolve(place, include.text, include.quoted)
+            if header is None or header in found or header == path or len(found) >= MAX_AROUND:
+                continue
+            text = project.text(header)
+            if text is not None and len(text) <= MAX_HEADER:
+                found[header] = _model_of(text)
+                waiting.append((header, found[header]))
+    return tuple(found.values())
 
 
 def resolved_type(name: str, types: Mapping[str, str]) -> str:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dice_lsp.records import Kernel
-from dice_lsp.source.accesses import Accesses, Range, shared_extents
+from dice_lsp.source.accesses import INDEX_VALUES, Accesses, Range, extreme, shared_extents
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, evaluate
-from dice_lsp.source.polynomials import ZERO, Polynomial
+from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, ceiling, number
 from dice_lsp.source.tokens import split_top_level
 
 Size = tuple[str, str, str]
@@ -175,7 +175,10 @@ def inferred_grid(own: Accesses, block: Size | None) -> tuple[Size | None, str]:
     for axis, width in zip("xyz", block, strict=True):
         global_index, block_index = own.axes.get(f"gid.{axis}"), own.block_indices.get(f"blockIdx.{axis}")
         if global_index is not None and block_index is not None and block_index.high is not None:
-            return None, f"blockIdx.{axis} is used in two ways"
+            side = own.forced_block.get(axis) or (int(width) if width.isdigit() else 0)
+            agree = side and global_index.high is not None and ceiling(_whole(global_index), number(side))
+            if not agree or agree != _whole(block_index):
+                return None, f"blockIdx.{axis} is used in two ways"
         used = global_index or block_index
         if axis in own.strided and global_index is None and (block_index is None or block_index.high is None):
             used = None
@@ -196,6 +199,32 @@ def inferred_grid(own: Accesses, block: Size | None) -> tuple[Size | None, str]:
             sizes.append(used.high.spelled())
     x, y, z = sizes
     return (x, y, z), ""
+
+
+def index_counts(own: Accesses, sizes: Mapping[str, str]) -> dict[str, str | None]:
+    """How many values the elements of an integer buffer may have that are used as indices, as an expression.
+
+    `sizes` are the element counts of buffers whose memory is given; any other buffer is as long as its indices need. None
+    where uses of the same buffer ask for different counts.
+    """
+    counts: dict[str, str | None] = {}
+
+    def note(source: str, count: str) -> None:
+        counts[source] = count if counts.get(source, count) == count else None
+
+    for source, buffer in own.gathers.items():
+        note(source, sizes.get(buffer, str(INDEX_VALUES)))
+    for use in own.index_uses:
+        if use.buffer not in sizes:
+            note(use.source, str(INDEX_VALUES))
+            continue
+        rest = extreme(use.rest, use.ranges, largest=True)
+        if rest is None or any(label.startswith(("blockDim", "gridDim")) for label in rest.identifiers):
+            counts[use.source] = None
+            continue
+        taken, factor = (rest + ONE).spelled(), use.factor.spelled()
+        note(use.source, f"({sizes[use.buffer]} - ({taken})) / ({factor}) + 1")
+    return counts
 
 
 def _whole(range_: Range) -> Polynomial:

@@ -26,15 +26,15 @@ from dice_lsp.records import (
 )
 from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, IndexUse, Launched, Range, extents
 from dice_lsp.source.body import read_accesses
-from dice_lsp.source.device_code import context_for
+from dice_lsp.source.device_code import context_for, models_around
 from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
-from dice_lsp.source.geometry import Size, inferred_block, inferred_grid, launch_bounds
+from dice_lsp.source.geometry import Size, index_counts, inferred_block, inferred_grid, inferred_smem, launch_bounds
 from dice_lsp.source.headers import template_defaults
 from dice_lsp.source.host_program import HostLaunch, HostProgram, host_program
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
-from dice_lsp.source.polynomials import Polynomial
+from dice_lsp.source.polynomials import ONE, Polynomial
 from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.python_calls import PythonCalls, torch_reference
 from dice_lsp.source.references import find_reference, matched_parameters
@@ -77,7 +77,7 @@ def launch_spec(
     if directive is None:
         directive = parse_directives(text, kernel)
     program = host_program(model, path, project, () if calls is None else calls.given)
-    return _Builder(text, kernel, model, directive, program, calls).build()
+    return _Builder(text, kernel, model, directive, program, calls, models_around(model, path, project)).build()
 
 
 class _Builder:
@@ -89,9 +89,10 @@ class _Builder:
         directive: Directive,
         program: HostProgram,
         calls: PythonCalls | None = None,
+        around: tuple[SourceModel, ...] = (),
     ) -> None:
         self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
-        self.calls = calls
+        self.calls, self.around = calls, around
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
         self.unknown: list[str] = []
@@ -99,6 +100,8 @@ class _Builder:
         self.confidence: dict[str, Confidence] = {}
         self.template: dict[str, str] = {}
         self.known_scalars: dict[str, str] = {}
+        self.referenced = False
+        """A function says what the kernel computes, which may use what the kernel does not."""
         self.constants = dict(model.values)
 
     def build(self) -> LaunchSpec:
@@ -117,7 +120,9 @@ class _Builder:
                 return
             if launch.grid is None or launch.block is None or launch.smem_bytes is None or launch.problems:
                 continue
-            builder = _Builder(self.text, self.kernel, self.model, self.directive, self.program, self.calls)
+            builder = _Builder(
+                self.text, self.kernel, self.model, self.directive, self.program, self.calls, self.around
+            )
             other = builder.spec_of(launch, [])
             dims = {dim.name: dim.values[0] for dim in other.dims}
             if other.unknown or other.grid is None or other.block is None or _said(other, dims) in seen:
@@ -149,6 +154,7 @@ class _Builder:
         reference = directive.reference or find_reference(kernel, self.model, self.template)
         self.origins["reference"] = Origin.DIRECTIVE if directive.reference else Origin.INFERRED
         by_reference = self.reference_accesses(reference)
+        self.referenced = reference is not None and reference.via == "function"
         bounds = self.bounds(own, by_reference)
         grid, block, smem_bytes = self.geometry(launch, own, bounds)
         buffers = self.buffers(launch, own, by_reference, grid, block)
@@ -271,8 +277,10 @@ class _Builder:
         """What the body at `start:end` does, with the template's types in the place of its parameters."""
         body = self.text[start:end]
         typed = tuple(evolve(p, element=self.element(p)) for p in parameters) if is_kernel else parameters
-        context = context_for(body, (self.model,))
-        return read_accesses(body, typed, self.constants, is_kernel=is_kernel, context=context)
+        context = context_for(body, (self.model, *self.around))
+        constants = {name: value for model in reversed(self.around) for name, value in model.values.items()}
+        constants |= self.constants
+        return read_accesses(body, typed, constants, is_kernel=is_kernel, context=context)
 
     def reference_accesses(self, reference: Reference | None) -> Accesses | None:
         """What the CPU function does with its parameters, in the kernel's names."""
@@ -321,7 +329,8 @@ class _Builder:
             return launch.grid, launch.block, launch.smem_bytes
         block, block_reason = inferred_block(own, self.kernel, self.constants)
         grid, grid_reason = inferred_grid(own, block)
-        if own.dynamic_shared:
+        smem_bytes = inferred_smem(own, block, self.constants) if own.dynamic_shared else "0"
+        if smem_bytes is None:
             self.unknown.append(
                 "the size of the dynamic shared memory is not known: write `launch <<<grid, block, bytes>>>` in a //dice: line"
             )
@@ -334,9 +343,9 @@ class _Builder:
         built_in = launch_bounds(self.kernel, self.constants) or own.forced_block
         self.origins["block"] = Origin.INFERRED if built_in else Origin.DEFAULT
         self.origins["grid"] = Origin.INFERRED
-        self.origins["smem_bytes"] = Origin.DEFAULT
+        self.origins["smem_bytes"] = Origin.INFERRED if own.dynamic_shared else Origin.DEFAULT
         self.sure(None, "grid", "block", "smem_bytes")
-        return grid, block, "0"
+        return grid, block, smem_bytes or "0"
 
     def sure(self, launch: SiteLaunch | None, *fields: str) -> None:
         """How sure these fields are: what the program certainly does is certain, everything else likely."""
@@ -359,26 +368,34 @@ class _Builder:
         from_body = extents(own, self.pointers, launched, self.constants) if readable else {}
         from_reference = extents(by_reference, self.pointers) if by_reference is not None else {}
         found: list[BufferSpec] = []
-        gathers = {**own.gathers, **(by_reference.gathers if by_reference else {})}
         indices = own.indices | (by_reference.indices if by_reference else frozenset())
         for parameter in self.pointers:
             if parameter.name in given:
                 found.append(given[parameter.name])
                 continue
-            buffer = self.buffer(parameter, launch, from_body.get(parameter.name), from_reference.get(parameter.name))
+            body = from_body.get(parameter.name)
+            if not self.referenced and readable and parameter.name not in own.used:
+                body = Extent(Role.IN, ONE, "nothing uses it")
+            buffer = self.buffer(parameter, launch, body, from_reference.get(parameter.name))
             if buffer is not None:
                 found.append(buffer)
-        sizes = {buffer.name: " * ".join(_factor(extent) for extent in buffer.extents) for buffer in found}
+        sizes = {
+            buffer.name: " * ".join(_factor(extent) for extent in buffer.extents)
+            for buffer in found
+            if buffer.origin in (Origin.DIRECTIVE, Origin.LAUNCH_SITE)
+        }
+        counts = index_counts(own, sizes)
+        counts |= index_counts(by_reference, sizes) if by_reference is not None else {}
         for number, buffer in enumerate(found):
             if buffer.origin is Origin.DIRECTIVE or buffer.role not in (Role.IN, Role.IO):
                 continue
-            if buffer.name in indices:
+            if buffer.name in indices or counts.get(buffer.name, "") is None:
                 self.unknown.append(
                     f"the values of {buffer.name} decide which memory is used:"
                     f" write `in {buffer.name}[...]: int(0, size)` in a //dice: line"
                 )
-            elif buffer.name in gathers and gathers[buffer.name] in sizes:
-                found[number] = evolve(buffer, init=f"int(0,{sizes[gathers[buffer.name]]})")
+            elif (count := counts.get(buffer.name)) is not None:
+                found[number] = evolve(buffer, init=f"int(0,{count})")
         return found
 
     def buffer(
@@ -463,6 +480,7 @@ class _Builder:
                 scalars[label] = launch.scalars[label]
                 self.origins[label] = Origin.LAUNCH_SITE
                 self.sure(launch, f"scalars.{label}")
+        unused = own.understood and not own.empty and not self.referenced
         needed: set[str] = set()
         sizes = (*(grid or ()), *(block or ()), smem_bytes or "0", *(e for b in buffers for e in b.extents))
         for expression in (*sizes, *scalars.values()):
@@ -477,6 +495,9 @@ class _Builder:
                 free.append((label, None))
             elif self.element(parameter) == "bool":
                 continue
+            elif unused and label not in own.used:
+                scalars[label] = "1"
+                self.origins[label] = Origin.INFERRED
             elif not directive.skip:
                 self.unknown.append(
                     f"the value of {label} is not known: write `{label} = ...` or `set {label} = ...` in a //dice: line"
@@ -522,7 +543,7 @@ class _Builder:
         known = all(value is not None for _, value in free)
         scalable = all(label in bounds or own.empty for label in labels) and not fixed and not own.divided & set(labels)
         for label, value in free:
-            if value is None and label not in bounds and not own.empty and not (label in any_size and label in needed):
+            if value is None and label not in bounds and not own.empty and label not in any_size:
                 self.unknown.append(
                     f"the value of {label} is not known: nothing bounds an index by it; write `{label} = ...` in a //dice: line"
                 )

@@ -130,8 +130,8 @@ def test_inference_without_a_launch(case):
         ("float* y, int n", f"{GID} y[i] = 1;", "nothing bounds the index of a thread in x"),
         (
             "const float* x, const int* idx, float* y, int n",
-            f"{GID} if (i < n) y[i] = x[idx[i]];",
-            "the size of x is not known",
+            f"{GID} if (i < n) y[i] = x[idx[i] * idx[i]];",
+            "the values of idx decide",
         ),
         (
             "const int* p, const float* v, float* y, int n",
@@ -141,7 +141,7 @@ def test_inference_without_a_launch(case):
         ("float* y, int n, int shift", f"{GID} if (i < n) y[i] = 1 << shift;", "the value of shift is not known"),
         (
             "float* y, int n",
-            f"{GID} extern __shared__ float s[]; if (i < n) y[i] = s[0];",
+            f"{GID} extern __shared__ float s[]; fill(s); if (i < n) y[i] = s[0];",
             "the size of the dynamic shared memory is not known",
         ),
         ("float** y, int n", f"{GID} if (i < n) y[i][0] = 1;", "y is a pointer to pointers"),
