@@ -34,6 +34,7 @@ _OPTIONS = (
     "cu",
 )
 _TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/")
+_MISSING_TORCH = re.compile(r"fatal error: (?:(?:torch|ATen|c10|pybind11)/|Python\.h)")
 _MORE_FOLDERS = 6
 _LIMITS = process.Limits(niceness=15)
 
@@ -76,10 +77,19 @@ class Baseline:
             return None
         answer = self._ask(path, options)
         for _ in range(_MORE_FOLDERS):
-            folder = None if answer.ok else self._folder_with(answer.error, path)
-            if folder is None or folder in options:
+            if answer.ok:
                 break
-            options.append(folder)
+            folder = self._folder_with(answer.error, path)
+            more = (
+                [folder]
+                if folder
+                else [f"-I{folder}" for folder in torch_folders()]
+                if _MISSING_TORCH.search(answer.error)
+                else []
+            )
+            if set(more) <= set(options):
+                break
+            options += more
             answer = self._ask(path, options)
         if not answer.ok:
             # Device functions of other files, and kernels that launch kernels.
