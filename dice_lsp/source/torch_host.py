@@ -256,6 +256,7 @@ def _size(machine: Machine, shape: Thing, place: int) -> Value:
         return fields[str(place)]
     if rank is None and (place < 0 or "numel" in fields):
         # A size that is one of the others or a factor of what was handed out already: no number of its own.
+        fields["unclear"] = NOTHING
         why = "is counted from the end" if place < 0 else "is asked for after the number of its elements"
         return Unknown(f"a size of {shape.name} {why}, and TORCH_CHECK does not say how many it has")
     fields[str(place)] = machine.free(f"{shape.name}_size{place}", "long")
@@ -274,6 +275,8 @@ def _rank(machine: Machine, shape: Thing) -> Value:
 def _sizes(machine: Machine, shape: Thing) -> tuple[Number, ...] | None:
     """All sizes where the number of dimensions is known, or taken to be that of the sizes that were asked for."""
     fields, rank = shape.fields, rank_of(machine, shape)
+    if rank is None and "unclear" in fields:
+        return None
     if rank is None:
         seen = sorted(int(key) for key in fields if key.isdigit())
         if not seen or seen != list(range(len(seen))):
@@ -311,7 +314,8 @@ def _pointer(machine: Machine, tensor: Thing, element: str) -> Value:
     element = _ELEMENTS.get(element, element)
     sizes = _sizes(machine, shape)
     count: Term | None = None if sizes is None else _product(sizes)
-    if count is None and isinstance(numel := shape.fields.get("numel"), Number):
+    numel = shape.fields.get("numel")
+    if count is None and isinstance(numel, Number) and "unclear" not in shape.fields:
         count = numel.term
     width = type_width(element)
     key = f"memory {'' if count is None else count.key} {width}"
