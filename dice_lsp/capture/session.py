@@ -118,8 +118,13 @@ def words_of(line: str) -> tuple[tuple[str, ...], dict[str, str]]:
     return tuple(words), environment
 
 
-def record(wish: Wish, start: Start, on_progress: Callable[[str], None] = lambda words: None) -> CaptureReport:
-    """Run the program and keep what it launched; blocks until it ends.
+def record(
+    wish: Wish,
+    start: Start,
+    on_progress: Callable[[str], None] = lambda words: None,
+    found: tuple[Path, Path] | None = None,
+) -> CaptureReport:
+    """Run the program and keep what it launched; blocks until it ends. `found` is what `tools` gave before, if it did.
 
     Raises `CaptureError` when it was not run: no GPU, no CUPTI, no compiler, no program, no place for the recording.
     """
@@ -132,7 +137,7 @@ def record(wish: Wish, start: Start, on_progress: Callable[[str], None] = lambda
             f"{INJECTION} is set already to {environment[INJECTION]}: unset it, one tool at a time can record"
         )
     on_progress("looking for the driver")
-    injected, cupti = _tools(environment)
+    injected, cupti = found or tools(environment)
     place = store.prepare(project)
     for kept in store.recover(place):
         on_progress(f"kept what an earlier run recorded: {kept.path}")
@@ -240,9 +245,9 @@ def capture_now(
     return report
 
 
-def _tools(environment: Mapping[str, str]) -> tuple[Path, Path]:
+def tools(environment: Mapping[str, str]) -> tuple[Path, Path]:
     """Our library and CUPTI, both loadable here, on a machine with a GPU. Raises `CaptureError` with the first lack."""
-    found = _probe("", "", environment)
+    found = _probe(environment)
     if found["driver"]:
         raise CaptureError(
             "no NVIDIA driver is here (libcuda.so.1 cannot be loaded): launches are recorded on a machine with a GPU"
@@ -258,7 +263,7 @@ def _tools(environment: Mapping[str, str]) -> tuple[Path, Path]:
     if cupti is None:
         raise CaptureError("CUPTI is not here (libcupti.so), which tells of launches: pip install nvidia-cuda-cupti")
     injected = library.build()
-    found = _probe(str(injected), str(cupti), environment)
+    found = _probe(environment, str(injected), str(cupti))
     if found["library"]:
         raise CaptureError(f"the library that records cannot be loaded: {found['library'].rstrip('.')}")
     if found["cupti"]:
@@ -266,9 +271,9 @@ def _tools(environment: Mapping[str, str]) -> tuple[Path, Path]:
     return injected, cupti
 
 
-def _probe(injected: str, cupti: str, environment: Mapping[str, str]) -> dict[str, Any]:
+def _probe(environment: Mapping[str, str], *libraries: str) -> dict[str, Any]:
     done = process.run(
-        process.module_command("dice_lsp.capture.probe", injected, cupti),
+        process.module_command("dice_lsp.capture.probe", *libraries),
         deadline_s=PROBE_DEADLINE_S, limits=process.Limits(), env=environment,
     )  # fmt: skip
     try:

@@ -108,7 +108,7 @@ def build(program: Program, tree: Path, nvcc: str, target: Path) -> str:
     return said or "it said nothing"
 
 
-def launched(program: Program, built: Path, scratch: Path) -> dict[str, Any]:
+def launched(program: Program, built: Path, scratch: Path, tools: tuple[Path, Path]) -> dict[str, Any]:
     """Run a program and say what it launched."""
 
     def start(argv: Sequence[str], environment: Mapping[str, str], folder: str) -> int:
@@ -118,7 +118,7 @@ def launched(program: Program, built: Path, scratch: Path) -> dict[str, Any]:
     try:
         sources = sources_below(folder, None)
         wish = session.Wish(sources, (str(built),), str(folder), str(scratch), limit_mb=4, launches=12, wait_s=3)
-        report = session.record(wish, start)
+        report = session.record(wish, start, found=tools)
     except (CaptureError, UsageError) as error:
         return {"reason": str(error)}
     found: dict[str, Any] = {
@@ -158,6 +158,11 @@ def collect(arguments: argparse.Namespace) -> int:
     if nvcc is None:
         print("nvcc is not here", file=sys.stderr)
         return 2
+    try:
+        tools = session.tools(os.environ)
+    except CaptureError as error:
+        print(error, file=sys.stderr)
+        return 2
     found: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     writing, gpu = threading.Lock(), threading.Semaphore(arguments.at_once)
 
@@ -173,7 +178,7 @@ def collect(arguments: argparse.Namespace) -> int:
                 return
             else:
                 with gpu:
-                    result = launched(program, built, Path(scratch))
+                    result = launched(program, built, Path(scratch), tools)
         with writing:
             found[program.name] = result
             arguments.out.write_text(json.dumps(found, indent=1))
