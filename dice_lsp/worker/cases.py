@@ -282,17 +282,35 @@ def _block_threads(spec: LaunchSpec, kernel: Kernel, dims: Mapping[str, int]) ->
     return None if isinstance(planned, BadSpec) else math.prod(planned.block)
 
 
+def undivided(spec: LaunchSpec, kernel: Kernel) -> tuple[str, ...]:
+    """A sentence where sizes are not tried because the launch divides them with a remainder."""
+    given = given_dims(spec)
+    largest = {dim.name: max(dim.values) for dim in spec.dims}
+    for dims in _derived(spec, kernel, given[0], largest):
+        names = {**spec.constants, **dims}
+        for expression in _launch_expressions(spec):
+            if (found := _uneven(expression, names)) is not None:
+                return (f"sizes that {found[1]} does not divide were not tried: the launch has {found[0]}",)
+    return ()
+
+
 def _divides(spec: LaunchSpec, dims: Mapping[str, int]) -> bool:
-    """No extent divides a size with a remainder, other than to round up."""
+    """No extent and nothing of the launch divides a size with a remainder, other than to round up."""
     names = {**spec.constants, **dims}
-    return all(_divides_evenly(extent, names) for buffer in spec.buffers for extent in buffer.extents)
+    extents = (extent for buffer in spec.buffers for extent in buffer.extents)
+    return all(_uneven(expression, names) is None for expression in (*extents, *_launch_expressions(spec)))
 
 
-def _divides_evenly(expression: str, names: Mapping[str, int]) -> bool:
+def _launch_expressions(spec: LaunchSpec) -> tuple[str, ...]:
+    return (*(spec.grid or ()), *(spec.block or ()), spec.smem_bytes, *spec.scalars.values())
+
+
+def _uneven(expression: str, names: Mapping[str, int]) -> tuple[str, int] | None:
+    """The first division of an expression that leaves a remainder, and by how much it divides; None where none does."""
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError):
-        return True
+        return None
     for node in ast.walk(tree):
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
             continue
@@ -300,11 +318,12 @@ def _divides_evenly(expression: str, names: Mapping[str, int]) -> bool:
         if isinstance(node.left, ast.BinOp) and isinstance(node.left.op, (ast.Add, ast.Sub)):
             continue  # (n + 3) / 4 rounds up on purpose
         try:
-            if evaluate(numerator, names) % evaluate(denominator, names):
-                return False
+            by = evaluate(denominator, names)
+            if evaluate(numerator, names) % by:
+                return ast.unparse(node), by
         except (ValueError, ArithmeticError):
             continue
-    return True
+    return None
 
 
 def _suggestion(spec: LaunchSpec) -> str:

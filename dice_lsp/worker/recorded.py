@@ -430,7 +430,7 @@ def _buffer(recorded: Recorded, index: int, uses: Sequence[_Use], spec: LaunchSp
     """An allocation as a buffer, named after the argument that leads to its start, and what it held afterwards."""
     allocation = recorded.allocations[index]
     first = min(uses, key=lambda use: (not use.whole, use.byte_offset))
-    if allocation.holds_pointers:
+    if allocation.holds_pointers and any(use.element is None for use in uses):
         raise _Refused(f"the memory of `{first.name}` holds addresses, which cannot be moved")
     before, after = store.before(recorded, index), store.after(recorded, index)
     if after is None:

@@ -84,8 +84,14 @@ def peaks(device: Mapping[str, Any]) -> Peaks:
 def work(spec: LaunchSpec, bound: Bound) -> Work:
     """Compulsory work of a case: the directive's `bytes` and `flops`, else every input read and output written once.
 
-    A buffer that is read and written counts twice; scratch (`tmp`) counts as nothing, it may stay in a cache.
+    A buffer that is read and written counts twice; scratch (`tmp`) counts as nothing, it may stay in a cache. Of a recorded
+    launch only the memory is known and not how much of it is used, so nothing is said that the directive does not say.
     """
+    if bound.recorded:
+        return Work(
+            None if spec.bytes is None else _evaluate(spec.bytes, bound.names, None),
+            None if spec.flops is None else _evaluate(spec.flops, bound.names, None),
+        )
     factors = {Role.IN: 1, Role.OUT: 1, Role.IO: 2, Role.TMP: 0}
     sizes = {name: b.count * b.element.itemsize for name, b in bound.buffers.items()}
     extents = sum(factors[b.spec.role] * sizes[name] for name, b in bound.buffers.items())

@@ -20,6 +20,7 @@ import functools
 import importlib.util
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -35,11 +36,12 @@ from attrs import frozen
 
 from dice_lsp import process
 from dice_lsp.process import Limits
-from dice_lsp.records import Finding, JudgeJob, Kernel, LaunchSpec, Sanitized
+from dice_lsp.records import Compiled, Finding, JudgeJob, Kernel, LaunchSpec, Sanitized
 from dice_lsp.worker import sanitized_run
 from dice_lsp.worker.arguments import BadSpec, Bound, bind
-from dice_lsp.worker.cases import Budget, choose_cases
+from dice_lsp.worker.cases import Budget, choose_cases, same_template
 from dice_lsp.worker.launch import BufferArgument, ScalarArgument, Source
+from dice_lsp.worker.recorded import bind_recorded, is_only_recorded
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """In the order in which they run: memory first, because what the others say of a kernel that leaves its buffers is void."""
@@ -115,8 +117,12 @@ def _wheel_folders() -> Sequence[Path]:
     return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
 
 
-def small_cases(spec: LaunchSpec, kernel: Kernel, seed: int, folder: str | None) -> tuple[Bound, ...] | str:
+def small_cases(
+    spec: LaunchSpec, kernel: Kernel, seed: int, folder: str | None, compiled: Compiled | None = None
+) -> tuple[Bound, ...] | str:
     """The smallest case, the largest that is small enough and one between them; or why there is none."""
+    if is_only_recorded(spec):
+        return _small_recorded(spec, kernel, compiled)
     cases = choose_cases(spec, kernel, SMALL)
     if isinstance(cases, BadSpec):
         return cases.reason
@@ -127,6 +133,22 @@ def small_cases(spec: LaunchSpec, kernel: Kernel, seed: int, folder: str | None)
     bounds = [bind(spec, kernel, fitting[place].dims, seed + place, folder=folder) for place in places]
     bad = next((bound.reason for bound in bounds if isinstance(bound, BadSpec)), "")
     return tuple(bound for bound in bounds if isinstance(bound, Bound)) or bad
+
+
+def _small_recorded(spec: LaunchSpec, kernel: Kernel, compiled: Compiled | None) -> tuple[Bound, ...] | str:
+    """The recorded launches of this instantiation that are small enough; or why there is none."""
+    own = (spec.captured, spec.label or "captured")
+    others = [(case.captured, case.label) for case in spec.cases if same_template(case, spec)]
+    bounds, reasons = [], ["no recorded launch is small enough for it"]
+    for launch, label in (own, *others):
+        if launch is None:
+            continue
+        case = bind_recorded(launch, label, spec, kernel, compiled, SMALL.bytes)
+        if isinstance(case, BadSpec):
+            reasons.append(case.reason)
+        elif math.prod((*case.bound.grid, *case.bound.block)) <= 4 * SMALL.elements:
+            bounds.append(case.bound)
+    return tuple(bounds[:3]) or reasons[-1]
 
 
 def sanitize(
@@ -156,7 +178,8 @@ def sanitize(
     """
     if not wanted.spec.launchable:
         return Sanitized((), (), wanted.spec.unknown[0] if wanted.spec.unknown else "the launch is not known")
-    bounds = small_cases(wanted.spec, wanted.kernel, wanted.seed, os.path.dirname(wanted.path) or None)
+    folder = os.path.dirname(wanted.path) or None
+    bounds = small_cases(wanted.spec, wanted.kernel, wanted.seed, folder, source.compiled)
     if isinstance(bounds, str):
         return Sanitized((), (), bounds)
     look = functools.partial(_look, wanted, source, tool, device_index, place, cancelled, run)

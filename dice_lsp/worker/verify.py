@@ -52,6 +52,7 @@ from dice_lsp.worker.cases import (
     estimated_work,
     other_launches,
     same_template,
+    undivided,
 )
 from dice_lsp.worker.checks import check_of, in_order
 from dice_lsp.worker.code_notes import (
@@ -140,6 +141,7 @@ def verify(
     check_cancelled: Callable[[], None] = lambda: None,
     on_progress: Progress | None = None,
     baseline_source: Source | None = None,
+    notes: Sequence[str] = (),
     without: frozenset[str] = frozenset(),
 ) -> Verdict:
     """Judge one kernel.
@@ -152,10 +154,12 @@ def verify(
         check_cancelled: called between steps; whatever it raises ends the judging.
         on_progress: told in a few words what is being done.
         baseline_source: the accepted kernel, the reference when the spec names no other.
+        notes: what there is to say of the launch already, a sentence each.
         without: names of checks that do not refuse, for tests of the checks themselves.
     """
     judge = Judge(job, source, backend, host, check_cancelled, on_progress or (lambda words: None), baseline_source)
     judge.without = frozenset(in_order(without))
+    judge.notes += notes
     return judge.verdict()
 
 
@@ -284,6 +288,7 @@ class Judge:
             tries.append(Try(bound, case.given, self._launches(bound, steps, all_orders=not bound.large)))
         if not tries:
             return BadSpec("no case of this kernel can be launched")
+        self.notes += undivided(self.spec, self.job.kernel)
         tries += self._other_launches(budget)
         small = [case for case in cases if case.plan.elements <= _PROBE_ELEMENTS]
         probe = small[-1] if small else cases[0]
@@ -449,7 +454,10 @@ class Judge:
                     "no reference: its launches were recorded with another text of the kernel, "
                     "write `ref captured` in a //dice: line to compare with what they left"
                 )
-            return BadReference("no reference: name one with `ref` in a //dice: line")
+            named = self.spec.reference is not None and self.spec.reference.via == "captured"
+            return BadReference(
+                self.notes[0] if named and self.notes else "no reference: name one with `ref` in a //dice: line"
+            )
         if not tries:
             return BadReference("no reference is needed beside what the program left")
         yardstick = open_reference(
