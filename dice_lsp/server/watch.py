@@ -6,6 +6,7 @@ was only touched changes nothing.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -109,7 +110,9 @@ class HeaderWatch(FileSystemEventHandler):
         wanted = {folder for folder in folders if os.path.isdir(folder)}
         for folder in set(self._watches) - wanted:
             assert self._observer is not None
-            self._observer.unschedule(self._watches.pop(folder))
+            watch = self._watches.pop(folder)
+            with contextlib.suppress(KeyError):  # of a folder that went away the observer knows nothing any more
+                self._observer.unschedule(watch)
         for folder in wanted - set(self._watches):
             try:
                 if self._observer is None:
