@@ -328,7 +328,8 @@ def _build_rows(build: Build, before: Mapping[str, str]) -> list[tuple[str, str]
         "occupancy": f"{build.occupancy:.0%} at {build.block_threads} threads a block, limited by {build.limiter}",
     }
     rows = [(what, f"{now}, was {before[what]}" if what in before else now) for what, now in figures.items()]
-    return [*rows, ("compiled", f"{build.arch} by {build.compiler} in {build.elapsed_ms:.0f} ms")]
+    rows.append(("compiled", f"{build.arch} by {build.compiler} in {build.elapsed_ms:.0f} ms"))
+    return rows + [("note on the build", note) for note in build.notes]
 
 
 def _flag_rows(report: KernelReport) -> list[tuple[str, str]]:

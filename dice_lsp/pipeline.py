@@ -386,6 +386,7 @@ class Engine:
             flags=flags.flags,
             include_dirs=flags.include_dirs,
             pre_includes=flags.pre_includes,
+            includer=flags.includer,
             architectures=flags.architectures,
             seed=settings.seed,
             verify=verify,

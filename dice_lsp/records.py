@@ -590,6 +590,8 @@ class JudgeJob:
     include_dirs: tuple[str, ...] = ()
     pre_includes: tuple[str, ...] = ()
     """Headers that are included before the text, by their absolute paths."""
+    includer: str = ""
+    """For a header: a file that includes it, in whose text it is compiled when it does not compile alone."""
     architectures: tuple[str, ...] = ()
     """Those that the project builds for; where `arch` is `auto`, the one that fits the GPU and the compiler is taken."""
     seed: int = 0

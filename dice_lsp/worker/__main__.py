@@ -24,13 +24,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from attrs import asdict, evolve, frozen
 
 from dice_lsp import process
+from dice_lsp.capture.store import stores_of
 from dice_lsp.lease import InUse
 from dice_lsp.records import (
     Build,
@@ -43,6 +44,7 @@ from dice_lsp.records import (
     JudgeJob,
     Kernel,
     NotCompared,
+    NotCompiled,
     NotTimed,
     Sanitized,
     Timing,
@@ -66,8 +68,11 @@ from dice_lsp.worker.compile import Compiler
 from dice_lsp.worker.device import GpuBackend, open_backend
 from dice_lsp.worker.guess import own_guess, refuted
 from dice_lsp.worker.host import HostBackend
+from dice_lsp.worker.instantiations import Instantiation, merged, others
 from dice_lsp.worker.launch import Backend, Source
+from dice_lsp.worker.layouts import laid_out
 from dice_lsp.worker.program import CompileJob, Program, build_keys
+from dice_lsp.worker.recorded import Recordings, with_recordings
 from dice_lsp.worker.sanitizer import Tool, find_tool, sanitize
 from dice_lsp.worker.verify import verify
 
@@ -179,7 +184,10 @@ class Worker:
         job.emit("here", asdict(here))
         wanted = from_wire(params["job"], JudgeJob)
         choice = self._architecture(wanted, here.arch)
-        judged = self._judge(wanted, evolve(here, arch=choice.arch), job)
+        found = self._recorded(wanted)
+        judged = self._judge(evolve(wanted, spec=found.spec), evolve(here, arch=choice.arch), job, found.notes)
+        if found.spec != wanted.spec:
+            judged = evolve(judged, spec=found.spec)
         return to_wire(evolve(judged, notes=(*judged.notes, choice.note)) if choice.note else judged)
 
     def sanitize(self, params: Any, job: process.Job) -> Any:
@@ -193,7 +201,15 @@ class Worker:
 
     # Judging
 
+    def _recorded(self, wanted: JudgeJob) -> Recordings:
+        """The job's launch spec with what was recorded of the kernel."""
+        named = wanted.spec.reference is not None and wanted.spec.reference.via == "captured"
+        if not named and not stores_of(wanted.path):
+            return Recordings(wanted.spec)
+        return with_recordings(wanted.spec, wanted.kernel, wanted.path, _slice_key(wanted))
+
     def _sanitize(self, wanted: JudgeJob, job: process.Job) -> Sanitized:
+        wanted = evolve(wanted, spec=self._recorded(wanted).spec)
         backend, tool = self.backend(), self.sanitizer
         if (why_not := self._no_sanitizer()) is not None:
             return Sanitized((), (), why_not)
@@ -204,6 +220,7 @@ class Worker:
         if not isinstance(build, Compiled):
             return Sanitized((), (), "it does not compile with line information")
         program = self.compiler.program(order)
+        wanted = evolve(wanted, kernel=self._laid_out(order, wanted.kernel, program))
         source = _source(with_lines, wanted.kernel, program, build)
         lease, purpose = backend.lease, f"compute-sanitizer on {wanted.kernel.id}"
 
@@ -232,7 +249,12 @@ class Worker:
             return "compute-sanitizer needs a GPU, and kernels run on the host here"
         return self.sanitizer if isinstance(self.sanitizer, str) else None
 
-    def _judge(self, wanted: JudgeJob, here: Here, job: process.Job) -> Judged:
+    def _laid_out(self, order: CompileJob, kernel: Kernel, program: Program) -> Kernel:
+        """The kernel with the layouts of the structs that it takes."""
+        template = order.templates[build_keys((kernel,))[0]]
+        return laid_out(self.compiler, order, kernel, template, program.header_texts)
+
+    def _judge(self, wanted: JudgeJob, here: Here, job: process.Job, notes: Sequence[str] = ()) -> Judged:
         order = compile_job(wanted, wanted.text, wanted.kernel, here.arch)
         build = self._build(order, job)
         answered = build if wanted.keep_code else _light(build)
@@ -246,13 +268,15 @@ class Worker:
         if self._killed[key] >= MAX_KILLED_RUNS:
             reason = f"{self._killed[key]} runs of this text had to be killed, so it is not run again: change it first"
             return Judged(answered, Unverified(reason), NotTimed(reason), NotCompared(reason), evidence)
+        if wanted.verify or wanted.benchmark:
+            wanted = evolve(wanted, kernel=self._laid_out(order, wanted.kernel, program))
         source = _source(wanted, wanted.kernel, program, build)
         if (doubt := self._refuted(wanted, source, key, job)) is not None:
             return Judged(answered, Unverified(doubt), NotTimed(doubt), NotCompared(doubt), evidence)
         baseline = self._baseline(wanted, here, job) if wanted.verify or wanted.benchmark else None
         try:
             with self._card(wanted, job):
-                verdict, timing, comparison = self._run(wanted, source, baseline, key, job)
+                verdict, timing, comparison = self._run(wanted, source, baseline, key, job, here, notes)
         except InUse as refusal:
             reason = str(refusal)
             verdict, timing, comparison = Unverified(reason), NotTimed(reason), NotCompared(reason)
@@ -308,23 +332,53 @@ class Worker:
         return confine.words(confine.landlock_abi() > 0, held == "seccomp") if held else ""
 
     def _run(
-        self, wanted: JudgeJob, source: Source, baseline: Source | None, key: str, job: process.Job
-    ) -> tuple[Verdict, TimingResult, Comparison]:
+        self, wanted: JudgeJob, source: Source, baseline: Source | None, key: str, job: process.Job, here: Here,
+        notes: Sequence[str],
+    ) -> tuple[Verdict, TimingResult, Comparison]:  # fmt: skip
         """Compare the kernel with its reference and time it, as far as the job wants it."""
         verdict: Verdict = Unverified("not run: verifying is switched off")
         if wanted.verify:
-            verdict = verify(
-                wanted, source, self.backend(), self._reference_host(), check_cancelled=job.check,
-                on_progress=lambda words: job.emit("progress", words), baseline_source=baseline,
-            )  # fmt: skip
+            verdict = self._verified(wanted, source, baseline, job, notes)
+            if isinstance(verdict, (Verified, Unverified)):
+                verdict = self._with_instantiations(wanted, verdict, here, job)
             job.emit("verdict", to_wire(verdict, Verdict))
         timing, comparison = self._timed(wanted, source, baseline or _kept_baseline(wanted), verdict, job)
-        first = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims) or "the only case"
+        sizes = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims)
+        first = ": ".join(part for part in (wanted.spec.label, sizes) if part) or "the only case"
         verdict = downgraded(timing, first) or _with_timed_checks(verdict, timing)
         if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
             self._killed[key] += 1
         job.emit("timing", to_wire(timing, TimingResult))
         return verdict, timing, comparison
+
+    def _verified(
+        self, wanted: JudgeJob, source: Source, baseline: Source | None, job: process.Job, notes: Sequence[str] = ()
+    ) -> Verdict:
+        return verify(
+            wanted, source, self.backend(), self._reference_host(), check_cancelled=job.check,
+            on_progress=lambda words: job.emit("progress", words), baseline_source=baseline, notes=notes,
+        )  # fmt: skip
+
+    def _with_instantiations(self, wanted: JudgeJob, own: Verdict, here: Here, job: process.Job) -> Verdict:
+        """The verdict with those of the other instantiations that the program launches, each built by itself."""
+        found, notes = others(wanted.spec)
+        judged: list[tuple[Instantiation, Verdict]] = []
+        for other in found:
+            job.emit("progress", f"checking {other.words}")
+            mine = evolve(wanted, spec=other.spec)
+            order = compile_job(mine, wanted.text, wanted.kernel, here.arch)
+            build = self._build(order, job)
+            if not isinstance(build, Compiled):
+                reason = (
+                    build.errors[0].text if isinstance(build, CompileFailed) and build.errors else "it does not compile"
+                )
+                judged.append((other, Unverified(build.reason if isinstance(build, NotCompiled) else reason)))
+                continue
+            program = self.compiler.program(order)
+            mine = evolve(mine, kernel=self._laid_out(order, wanted.kernel, program))
+            source = _source(mine, mine.kernel, program, build)
+            judged.append((other, self._verified(mine, source, self._baseline(mine, here, job), job)))
+        return merged(own, judged, notes)
 
     def _build(self, order: CompileJob, job: process.Job) -> Build:
         job.check()
@@ -338,7 +392,8 @@ class Worker:
         build = self._build(order, job)
         if not isinstance(build, Compiled):
             return None
-        return _source(wanted, wanted.baseline_kernel, self.compiler.program(order), build)
+        program = self.compiler.program(order)
+        return _source(wanted, self._laid_out(order, wanted.baseline_kernel, program), program, build)
 
     def _timed(
         self, wanted: JudgeJob, source: Source, baseline: Source | None, verdict: Verdict, job: process.Job
@@ -360,7 +415,7 @@ class Worker:
         )  # fmt: skip
 
     def _evidence(self, wanted: JudgeJob, program: Program, here: Here) -> Evidence:
-        sliced = kernel_slice_key(device_slice(wanted.text).text, wanted.kernel, parse(wanted.text).kernels)
+        sliced = _slice_key(wanted)
         toolkit = self.compiler.toolkit
         reference = ""
         if wanted.spec.reference is not None and wanted.spec.reference.via == "function":
@@ -454,6 +509,7 @@ def compile_job(wanted: JudgeJob, text: str, kernel: Kernel, arch: str) -> Compi
         flags=wanted.flags,
         include_dirs=wanted.include_dirs,
         pre_includes=wanted.pre_includes,
+        includer=wanted.includer,
         block_threads={} if threads is None else {key: threads},
         smem_bytes={} if smem_bytes is None else {key: smem_bytes},
         deadline_s=wanted.compile_deadline_s,
@@ -485,6 +541,10 @@ def launch_figures(wanted: JudgeJob) -> tuple[int | None, int | None]:
     return threads, value_of(spec.smem_bytes)
 
 
+def _slice_key(wanted: JudgeJob) -> str:
+    return kernel_slice_key(device_slice(wanted.text).text, wanted.kernel, parse(wanted.text).kernels)
+
+
 def _source(wanted: JudgeJob, kernel: Kernel, program: Program, build: Compiled) -> Source:
     return Source(
         device_text=program.device_text,
@@ -492,7 +552,7 @@ def _source(wanted: JudgeJob, kernel: Kernel, program: Program, build: Compiled)
         kernel=kernel,
         template=wanted.spec.template,
         compiled=build,
-        include_dirs=wanted.include_dirs,
+        include_dirs=(*wanted.include_dirs, *map(str, program.folders)),
         pre_includes=program.pre_includes,
         flags=wanted.flags,
     )

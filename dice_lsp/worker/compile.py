@@ -60,6 +60,7 @@ from dice_lsp.worker.occupancy import limits_of, occupancy
 from dice_lsp.worker.prelude import prelude_text
 from dice_lsp.worker.program import (
     DOCUMENT,
+    DOCUMENT_HEADER,
     Assembler,
     CompileJob,
     Program,
@@ -158,7 +159,24 @@ class Compiler:
         if program.errors:
             return dict.fromkeys(keys, CompileFailed(self.toolkit, program.errors))
         builds = self._cached(job, program, cancelled)
+        if job.includer and not all(isinstance(build, Compiled) for build in builds):
+            builds = self._within_includer(job, builds, cancelled)
+        if program.guessed:
+            builds = tuple(_with_notes(build, program.guessed) for build in builds)
         return dict(zip(keys, builds, strict=True))
+
+    def _within_includer(
+        self, job: CompileJob, builds: tuple[Build, ...], cancelled: threading.Event
+    ) -> tuple[Build, ...]:
+        """The builds of a header, those that alone did not compile within the text of a file that includes it."""
+        program = Assembler(self.find_system_header, job, within=True).assemble()
+        if program.errors:
+            return builds
+        note = f"compiled within {os.path.basename(job.includer)}, which includes this file"
+        return tuple(
+            _with_notes(other, (note,)) if isinstance(other, Compiled) and not isinstance(mine, Compiled) else mine
+            for mine, other in zip(builds, self._cached(job, program, cancelled), strict=True)
+        )
 
     def program(self, job: CompileJob) -> Program:
         """The document cut and its headers read, without compiling: what the host emulation takes too."""
@@ -173,6 +191,8 @@ class Compiler:
         if os.path.basename(file) == DOCUMENT:
             return line - 1 - prefix_lines if 0 < line - prefix_lines <= job.text.count("\n") + 1 else None
         name = os.path.normpath(file)
+        if name in (os.path.normpath(os.path.abspath(job.path)), DOCUMENT_HEADER):
+            return line - 1
         included = (header for header in program.headers if name in (header.path, os.path.basename(header.path)))
         return next((max(header.included_at, 0) for header in included), None)
 
@@ -439,9 +459,9 @@ class Compiler:
         prelude = prelude_text(
             program.standard, program.sliced.names, program.using_std, program.namespaces, program.library
         )
-        text = re.sub(r"\r\n|\r", "\n", program.nvrtc_text)
+        text = _as_read(program.nvrtc_text)
         lines += [f'#include "{path}"' for path in program.pre_includes]
-        includes = {_PRELUDE: prelude, **{header.path: header.text for header in program.headers}}
+        includes = {_PRELUDE: prelude, **{header.path: _as_read(header.text) for header in program.headers}}
         return "\n".join([*lines, text]) + "\n", len(lines), includes
 
     def _expression(self, job: CompileJob, key: str, kernel: Kernel) -> tuple[str, str | None]:
@@ -498,7 +518,7 @@ class Compiler:
         """
         assert self.nvcc_path is not None
         assembler = Assembler(self.find_system_header, job)
-        refused = assembler.refusals_of_whole_text()
+        refused = assembler.refusals_of_whole_text(program.includer_text)
         compiler = f"nvcc {self.nvcc_version or '?'}"
         if refused:
             return (CompileFailed(compiler, refused),) * len(job.kernels)
@@ -548,6 +568,7 @@ class Compiler:
         library = library_include_dirs(program.header_names)
         flags, _ = nvrtc_flags(job.flags)
         folders = (
+            *([Path(program.includer).resolve().parent] if program.includer else []),
             Path(job.path).resolve().parent,
             *include_dirs_of(job),
             *program.folders,
@@ -558,8 +579,10 @@ class Compiler:
         read = [*map(str, self._toolkit), *assembler.places(), *map(str, library)]
         with tempfile.TemporaryDirectory(prefix="dice-nvcc-") as folder:
             source, output = Path(folder) / DOCUMENT, Path(folder) / "out.cubin"
-            text = re.sub(r"\r\n|\r", "\n", job.text)
+            text = _as_read(program.includer_text if program.includer else job.text)
             source.write_bytes((text + ("\n" + tail if tail else "")).encode("utf-8", "replace"))
+            if program.includer:
+                (Path(folder) / DOCUMENT_HEADER).write_bytes(_as_read(job.text).encode("utf-8", "replace"))
             command = [
                 self.nvcc_path, "-cubin", f"-arch={self.arch_of(job)}", "-Xptxas", "-v", *map(_nvcc_flag, flags),
                 "--expt-relaxed-constexpr", "--extended-lambda", *dict.fromkeys(f"-I{path}" for path in folders),
@@ -595,6 +618,15 @@ class Compiler:
                 return NotCompiled(f"the compiler did not end within {job.deadline_s:g} s")
             cubin = output.read_bytes() if done.returncode == 0 and output.is_file() else None
         return _NvccRun(said, cubin, (time.monotonic() - started) * 1000.0)
+
+
+def _as_read(text: str) -> str:
+    """A text with the line ends that every compiler counts, and without a mark of its encoding, which NVRTC refuses."""
+    return re.sub(r"\r\n|\r", "\n", " " + text[1:] if text.startswith("\ufeff") else text)
+
+
+def _with_notes(build: Build, notes: Sequence[str]) -> Build:
+    return evolve(build, notes=(*build.notes, *notes)) if isinstance(build, Compiled) else build
 
 
 @frozen

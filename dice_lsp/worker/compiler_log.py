@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from dice_lsp.records import CompileMessage, Kernel
 from dice_lsp.source.slice import IncludeKind
 from dice_lsp.worker.libraries import next_step
-from dice_lsp.worker.program import DOCUMENT, CompileJob, Program
+from dice_lsp.worker.program import DOCUMENT, DOCUMENT_HEADER, CompileJob, Program
 
 
 @frozen
@@ -60,18 +60,27 @@ class Places:
         self.includes = [i for i in program.sliced.includes if i.kind is IncludeKind.DEVICE]
         self.kernels = job.kernels
         self.first_line = min((kernel.line for kernel in job.kernels), default=0)
-        self.missing = program.missing
+        self.includer = program.includer
+        self.document = os.path.normpath(os.path.abspath(job.path)) if program.includer else DOCUMENT
+        if program.includer:
+            # The lines before it stand before the includer's text.
+            self.prefix_lines = 0
 
     def line(self, number: int) -> int:
         return min(max(number - 1 - self.prefix_lines, 0), len(self.lines) - 1)
 
+    def is_document(self, file: str) -> bool:
+        return file == DOCUMENT if not self.includer else os.path.normpath(file) in (self.document, DOCUMENT_HEADER)
+
     def place(self, file: str, number: int) -> tuple[int, str]:
         """(line of the document, what to say before the message when it is about another file)."""
-        if file == DOCUMENT:
+        if self.is_document(file):
             if number <= self.prefix_lines:
                 return self.first_include(), ""
             return self.line(number), ""
-        name = os.path.normpath(file)
+        name = os.path.normpath(self.includer if file == DOCUMENT else file)
+        if name == self.includer:
+            return self.first_line, f"{os.path.basename(name)}: "
         header = self.headers.get(name) or self.headers.get(file)
         if header is not None:
             return max(header.included_at, 0), f"{os.path.basename(name)}({number}): "
@@ -213,15 +222,15 @@ def _message(
     line, prefix = places.place(head["file"], int(head["line"]))
     if gcc and head["column"]:
         caret, quoted = int(head["column"]) - 1, ""
-    column = places.column(line, quoted, caret) if not prefix and head["file"] == DOCUMENT else 0
+    column = places.column(line, quoted, caret) if not prefix and places.is_document(head["file"]) else 0
     text = head["text"].strip().removeprefix("#error directive: ")
     messages = [CompileMessage(line, column, severity, prefix + text)]
     for remark in trail if severity == "error" else ():
         # `detected during instantiation of "..." at line 12`: the line that asked for the instance is worth a note.
         if (at := _AT_LINE.search(remark)) is not None:
-            file = at[2] or at[3] or DOCUMENT
+            file = at[2] or at[3] or places.document
             number = int(at[1])
-            if file == DOCUMENT and number > places.prefix_lines:
+            if places.is_document(file) and number > places.prefix_lines:
                 where = places.line(number)
                 said = (
                     remark[: at.start()]
@@ -251,9 +260,9 @@ def explained(messages: list[CompileMessage], program: Program) -> list[CompileM
         elif "runtime APIs are not declared" in message.text or (match is not None and _RUNTIME_CALL.match(match[1])):
             message = evolve(message, text=f"{message.text}: kernels that use the device runtime need nvcc")
         explained.append(message)
-    for include in program.missing:
+    for include, line in zip(program.missing, program.missing_lines, strict=True):
         text = f"the header {include.name} was not found and was left out; {next_step(include.name)}"
-        explained.append(CompileMessage(include.line, 0, "warning", text))
+        explained.append(CompileMessage(line, 0, "warning", text))
     return explained
 
 
@@ -279,7 +288,7 @@ def smells_of_host(messages: Sequence[CompileMessage], program: Program) -> bool
         if re.search(
             r"JIT mode|cannot open source file|namespace \"std|Broken module|dynamic initialization is not supported"
             r"|not supported when compiling with NVRTC|__host__ function|runtime APIs are not declared"
-            r"|qualified name is not allowed|no storage class or type specifier",
+            r"|qualified name is not allowed|no storage class or type specifier|kernels that use the device runtime need nvcc",
             message.text,
         ):
             return True
@@ -287,6 +296,6 @@ def smells_of_host(messages: Sequence[CompileMessage], program: Program) -> bool
             r"is undefined|has no member|must be a (?:namespace|class)|is not a (?:class|template)", message.text
         ):
             named = re.search(r'identifier "([^"]+)"', message.text)
-            if unknown_headers or (named is not None and named[1] in program.sliced.dropped):
+            if unknown_headers or (named is not None and named[1] in program.dropped):
                 return True
     return False

@@ -7,6 +7,7 @@ of the preprocessor, is refused: the text may be a model's.
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ MAX_HEADERS = 400
 MAX_HEADER_BYTES = 4 << 20
 DOCUMENT = "dice_document.cu"
 """What the document is called for a compiler."""
+DOCUMENT_HEADER = "dice_document.cuh"
+"""What it is called where it is compiled within the text of a file that includes it."""
 
 
 @frozen
@@ -39,6 +42,8 @@ class CompileJob:
     include_dirs: tuple[str, ...] = ()
     pre_includes: tuple[str, ...] = ()
     """Headers that are included before the text, by their absolute paths."""
+    includer: str = ""
+    """For a header: a file that includes it, in whose text it is compiled when it does not compile alone."""
     block_threads: Mapping[str, int] = field(factory=dict)
     """Kernel -> threads of a block, for the occupancy; else its launch bounds, else 256."""
     smem_bytes: Mapping[str, int] = field(factory=dict)
@@ -86,6 +91,16 @@ class Program:
     """Include folders that no flag names, but in which headers of the project were found."""
     pre_includes: tuple[str, ...] = ()
     """Those of `headers` that are included before the text."""
+    missing_lines: tuple[int, ...] = ()
+    """For each of `missing`, the line of the document whose include leads to it."""
+    guessed: tuple[str, ...] = ()
+    """One sentence for each header that no folder is known to hold, but that the project has once."""
+    dropped: frozenset[str] = frozenset()
+    """What was left out of the document and of its headers."""
+    includer: str = ""
+    """The file whose text `nvrtc_text` is of, where the document is one of `headers`."""
+    includer_text: str = ""
+    """That file's whole text, with `DOCUMENT_HEADER` for the document where it includes that itself."""
 
     @property
     def device_text(self) -> str:
@@ -115,15 +130,21 @@ _BY_LINK = "leaves the workspace by a link, so it is not read; add the folder th
 class Assembler:
     """Finds, reads and slices the user's headers, and decides about every include."""
 
-    def __init__(self, find_system_header: Callable[[str], Path | None], job: CompileJob) -> None:
-        self.find_system_header, self.job = find_system_header, job
-        self.folder = Path(os.path.normpath(os.path.abspath(job.path))).parent
+    def __init__(
+        self, find_system_header: Callable[[str], Path | None], job: CompileJob, *, within: bool = False
+    ) -> None:
+        """`within`: the text to begin with is that of the job's includer, and the document one of its headers."""
+        self.find_system_header, self.job, self.within = find_system_header, job, within
+        self.document = os.path.normpath(os.path.abspath(job.path))
+        self.folder = Path(self.document).parent
         self.include_dirs = include_dirs_of(job)
         self.root = workspace_root(self.folder)
         self.roots = (*self.include_dirs, self.root)
         self.usual_dirs = usual_include_dirs(self.folder, self.root)
         self.errors: list[CompileMessage] = []
         self.missing: list[Include] = []
+        self.missing_lines: list[int] = []
+        self.guessed: list[str] = []
         self.paths: list[str] = []
         self.texts: list[str] = []
         self.lines: list[int] = []
@@ -143,6 +164,8 @@ class Assembler:
     def assemble(self) -> Program:
         job = self.job
         self.paths, self.texts, self.lines = [job.path], [job.text], [-1]
+        if self.within:
+            self._begin_with_includer()
         before = tuple(path for path in job.pre_includes if self._included_first(path))
         at = 0
         while at < len(self.texts):
@@ -151,15 +174,19 @@ class Assembler:
                 self._take(at, include)
             at += 1
         sliced = slices.slice_together(self.texts)
+        document = self._document_index()
+        if self.within and document == 0:
+            line = f"{Path(job.includer).name} does not include this file in a way that can be followed"
+            self.errors.append(CompileMessage(0, 0, "error", line))
         if job.alone:
-            text = slices.without_kernels(sliced[0].text, slices.kernels_of(job.text), job.kernels)
-            sliced = (evolve(sliced[0], text=text), *sliced[1:])
+            text = slices.without_kernels(sliced[document].text, slices.kernels_of(job.text), job.kernels)
+            sliced = tuple(evolve(part, text=text) if at == document else part for at, part in enumerate(sliced))
         rewritten = [self._rewrite(index, part) for index, part in enumerate(sliced)]
         for index, part in enumerate(sliced):
             self._look_again(index, part, rewritten[index])
         headers = tuple(Header(self.paths[i], rewritten[i], self.lines[i]) for i in range(1, len(self.texts)))
         return Program(
-            sliced=sliced[0],
+            sliced=sliced[document],
             nvrtc_text=rewritten[0],
             headers=headers,
             heavy=self._heavy(sliced),
@@ -172,13 +199,60 @@ class Assembler:
             header_names=tuple(dict.fromkeys(i.name for text in self.texts for i in slices.all_includes(text))),
             folders=tuple(dict.fromkeys(self.folders)),
             pre_includes=before,
+            missing_lines=tuple(self.missing_lines),
+            guessed=tuple(dict.fromkeys(self.guessed)),
+            dropped=frozenset(name for part in sliced for name in part.dropped),
+            includer=job.includer if self.within else "",
+            includer_text=self._includer_text() if self.within else "",
         )
 
-    def refusals_of_whole_text(self) -> tuple[CompileMessage, ...]:
+    def _includer_text(self) -> str:
+        text, at, pieces = self.texts[0], 0, []
+        for include in slices.all_includes(text):
+            if self.resolved.get((0, include.start)) == self.document:
+                ends = "".join(re.findall(r"\r\n|\r|\n", text[include.start : include.end]))
+                pieces += [text[at : include.start], f'#include "{DOCUMENT_HEADER}"{ends}']
+                at = include.end
+        return "".join([*pieces, text[at:]])
+
+    def _begin_with_includer(self) -> None:
+        """Put the includer's text in the document's place; the document is found by its include."""
+        path = Path(os.path.normpath(os.path.abspath(self.job.includer)))
+        try:
+            good = self._inside(path) and path.is_file() and path.stat().st_size <= MAX_HEADER_BYTES
+            text = path.read_bytes().decode("utf-8", "replace") if good else None
+        except (OSError, ValueError):
+            text = None
+        if text is None:
+            self.errors.append(CompileMessage(0, 0, "error", f"{path.name}, which includes this file, cannot be read"))
+            return
+        self.paths, self.texts, self.folder = [str(path)], [text], path.parent
+
+    def _document_index(self) -> int:
+        """Which of the texts is the document."""
+        if not self.within:
+            return 0
+        real = os.path.realpath(self.document)
+        return next((at for at, path in enumerate(self.paths) if os.path.realpath(path) == real), 0)
+
+    def _line(self, at: int, include_line: int) -> int:
+        """The line of the document that an include in one of the texts stands for."""
+        if self.within:
+            return include_line if self.paths[at] == self.document else max(self.lines[at], 0)
+        return include_line if at == 0 else self.lines[at]
+
+    def refusals_of_whole_text(self, includer_text: str = "") -> tuple[CompileMessage, ...]:
         """What is wrong with the includes of the text, host functions included, for a compiler that finds files itself."""
-        self.paths, self.texts = [self.job.path], [self.job.text]
+        self._refuse_in_whole(self.job.text)
+        if includer_text:
+            self.folder = Path(os.path.normpath(os.path.abspath(self.job.includer))).parent
+            self._refuse_in_whole(includer_text)
+        return tuple(self.errors)
+
+    def _refuse_in_whole(self, text: str) -> None:
+        self.paths, self.texts, self.lines = [self.job.path], [text], [0]
         self._look_for_tricks(0)
-        for include in slices.all_includes(self.job.text):
+        for include in slices.all_includes(text):
             if include.kind is IncludeKind.REFUSED:
                 self._refuse(0, include.line, include.reason)
                 continue
@@ -191,7 +265,6 @@ class Assembler:
             outside = not any(path.is_relative_to(root) for path in paths for root in self.roots)
             if outside and (not include.angled or include.name.startswith(("/", "..")) or "/../" in include.name):
                 self._refuse(0, include.line, f"#include of {include.name} leaves the workspace, so it is not read")
-        return tuple(self.errors)
 
     def _included_first(self, path: str) -> bool:
         """Read a header that the build names with `-include`; one that is not there or not the project's is an error."""
@@ -214,12 +287,12 @@ class Assembler:
         return True
 
     def _look_for_tricks(self, at: int) -> None:
-        line = 0 if at == 0 else self.lines[at]
+        line = self._line(at, 0)
         if slices.hides_includes(self.texts[at]):
             self._refuse(at, line, "a line continuation hides an #include; write it on a line of its own")
         for number, name in slices.probes_of(self.texts[at]):
             what = f"of {name} asks about files outside of the workspace" if name else "does not name a file plainly"
-            self._refuse(at, number if at == 0 else line, f"__has_include {what}, which is not allowed")
+            self._refuse(at, self._line(at, number), f"__has_include {what}, which is not allowed")
 
     def _look_again(self, index: int, part: DeviceSlice, text: str) -> None:
         """Refuse what became an include only when code before it was cut away, as in `int host;#include "a.h"`."""
@@ -229,33 +302,47 @@ class Assembler:
             return
         stray = any(include.name not in known for include in slices.all_includes(text))
         if stray or slices.hides_includes(text):
-            line = 0 if index == 0 else self.lines[index]
+            line = self._line(index, 0)
             self._refuse(index, line, "an #include stands behind other code; write it on a line of its own")
 
     def _take(self, at: int, include: Include) -> None:
-        line = include.line if at == 0 else self.lines[at]
+        line = self._line(at, include.line)
         if include.kind is IncludeKind.REFUSED:
             self._refuse(at, line, include.reason)
             return
         if include.kind is IncludeKind.DEVICE:
             if include.name != "cub/cub.cuh" and self.find_system_header(include.name) is None:
                 if not self._user(at, include, line):
-                    self.missing.append(include)
-                    self.resolved[at, include.start] = None
+                    self._leave_out(at, include, line)
             return
         if include.kind is IncludeKind.USER and not self._user(at, include, line):
             if include.angled and self.find_system_header(include.name) is not None:
                 return
-            self.missing.append(include)
-            self.resolved[at, include.start] = None
+            self._leave_out(at, include, line)
+
+    def _leave_out(self, at: int, include: Include, line: int) -> None:
+        self.missing.append(include)
+        self.missing_lines.append(line)
+        self.resolved[at, include.start] = None
 
     def _refuse(self, at: int, line: int, reason: str) -> None:
-        text = reason if at == 0 else f"{Path(self.paths[at]).name}: {reason}"
+        text = reason if self.paths[at] in (self.job.path, self.document) else f"{Path(self.paths[at]).name}: {reason}"
         self.errors.append(CompileMessage(line, 0, "error", text))
 
     def _user(self, at: int, include: Include, line: int) -> bool:
         folders = [] if include.angled else [Path(self.paths[at]).parent if at else self.folder]
-        for folder in (*folders, *self.include_dirs, *self.usual_dirs):
+        if self._from(at, include, line, (*folders, *self.include_dirs, *self.usual_dirs)):
+            return True
+        elsewhere = nearest_with(self.root, self.folder, include.name)
+        if elsewhere is None or not self._from(at, include, line, (elsewhere,)):
+            return False
+        place = os.path.relpath(elsewhere, self.root)
+        self.guessed.append(f"{include.name} was taken from {place}, as no flag says where it lies; add -I for another")
+        self.folders.append(elsewhere)
+        return True
+
+    def _from(self, at: int, include: Include, line: int, folders: Sequence[Path]) -> bool:
+        for folder in folders:
             path = Path(os.path.normpath(folder / include.name))
             try:
                 status = path.stat()
@@ -277,9 +364,12 @@ class Assembler:
                     self._refuse(at, line, f"more than {MAX_HEADERS} headers are included")
                     return True
                 try:
-                    text = path.read_bytes().decode("utf-8", "replace")
+                    document = self.within and os.path.samefile(path, self.document)
+                    text = self.job.text if document else path.read_bytes().decode("utf-8", "replace")
                 except OSError:
                     continue
+                if document:
+                    path = Path(self.document)
                 self.paths.append(str(path))
                 self.texts.append(text)
                 self.lines.append(line)
@@ -351,6 +441,51 @@ class Assembler:
         for part in sliced:
             found |= library_headers(dropped, part.names)
         return tuple(sorted(header for header in found if self.find_system_header(header) is not None))
+
+
+_HEADER_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".cu")
+MAX_WALKED = 20_000
+"""Files and folders of a project that are looked at for a header that nobody says the place of."""
+WALK_AGE_S = 30.0
+_walked: dict[Path, tuple[float, Mapping[str, tuple[str, ...]]]] = {}
+
+
+def nearest_with(root: Path, folder: Path, name: str) -> Path | None:
+    """The folder of the project at `root` in which a header's name leads to a file; of several the one nearest to `folder`.
+
+    None where the project has none, or two that are equally near.
+    """
+    if name.startswith(("/", ".")) or "/../" in name:
+        return None
+    found = [path for path in _headers_below(root).get(name.rpartition("/")[2], ()) if path.endswith("/" + name)]
+    by_nearness: dict[int, list[str]] = {}
+    for path in found:
+        common = os.path.commonpath([path, folder])
+        by_nearness.setdefault(len(Path(common).parts), []).append(path)
+    nearest = by_nearness[max(by_nearness)] if by_nearness else []
+    return Path(nearest[0][: -len(name) - 1]) if len(nearest) == 1 else None
+
+
+def _headers_below(root: Path) -> Mapping[str, tuple[str, ...]]:
+    """Name -> paths of the headers of a project; looked for again after a while."""
+    now = time.monotonic()
+    kept = _walked.get(root)
+    if kept is not None and now - kept[0] < WALK_AGE_S:
+        return kept[1]
+    found: dict[str, tuple[str, ...]] = {}
+    seen = 0
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        seen += len(folders) + len(files)
+        for name in files:
+            if name.endswith(_HEADER_SUFFIXES):
+                found[name] = (*found.get(name, ()), os.path.join(folder, name))
+        if seen > MAX_WALKED:
+            break
+    while len(_walked) >= 8:
+        del _walked[next(iter(_walked))]
+    _walked[root] = (now, found)
+    return found
 
 
 def uses_std(part: DeviceSlice) -> bool:
