@@ -11,6 +11,7 @@ from dice_lsp.__main__ import main
 
 HOST = ("--backend", "host")
 PROGRAM = Path(__file__).parent / "data" / "program.py"
+EXTENSION = Path(__file__).parent / "data" / "inline_extension.py"
 
 
 @pytest.fixture
@@ -43,3 +44,25 @@ def test_a_program_without_kernels_says_so(tmp_path: Path, capsys: pytest.Captur
     path.write_text("print('hello')\n")
     assert main(["infill", str(path), "--kernel", "saxpy", *HOST]) == 2
     assert "in a plain string" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("", "", "verified"),
+        ("x * self.scale + bias", "x * self.scale - bias", "wrong"),
+        ("[0.5]", "[0.25]", "verified"),
+    ],
+)
+def test_the_model_of_an_inline_extension_is_its_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, verdict: str
+) -> None:
+    path = tmp_path / "extension.py"
+    path.write_text(EXTENSION.read_text().replace(old, new) if old else EXTENSION.read_text())
+    assert main(["check", str(path), "--json", *HOST]) == (0 if verdict == "verified" else 1)
+    (report,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert report["verdict"]["kind"] == verdict
+    spec = report["spec"]
+    assert spec["reference"]["via"] == "torch" and "torch.softmax(x * " in spec["reference"]["text"]
+    assert [(dim["name"], dim["values"][0]) for dim in spec["dims"]] == [("rows", 48), ("columns", 96)]
+    assert spec["scalars"]["scale"] == new[1:-1] if new == "[0.25]" else spec["scalars"]["scale"] == "0.5"

@@ -22,6 +22,8 @@ _BINDING = re.compile(r"\.\s*def\s*\(\s*\"(\w+)\"\s*,\s*&?\s*(?:\w+\s*::\s*)*(\w
 _MAKER = re.compile(
     r"\b(?:torch|at)\s*::\s*(?:empty|zeros|ones|full|rand|randn|arange|tensor|from_blob)(?:_like)?\s*\(|\bclone\s*\("
 )
+_IN_PLACE = re.compile(r"\w+_(?:out)?\s*\(|\bcudaMem(?:cpy|set)\w*\s*\(|\bcublas\w+\s*\(|\bcudnn\w+\s*\(")
+"""Calls that may change a tensor: those of torch that end in `_`, and copies."""
 _EACH_ELEMENT = {
     "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "celu", "clamp",
     "clamp_max", "clamp_min", "clip", "clone", "contiguous", "cos", "cosh", "cuda", "detach", "div", "elu", "erf", "erfc", "exp",
@@ -133,17 +135,21 @@ def _each_element(expression: str) -> bool:
 
 
 def _returns_what_it_makes(model: SourceModel, function: str) -> bool:
-    """Whether a function makes one tensor and returns that."""
+    """Whether a function makes one tensor, hands it to one kernel, and returns it."""
     found = [item for item in model.functions if item.name == function and item.is_host]
     if len(found) != 1:
         return False
     body = without_comments(model.text[found[0].body_start : found[0].body_end])
     returned = re.findall(r"\breturn\b([^;]*);", body)
-    if len(returned) != 1 or len(_MAKER.findall(body)) != 1:
+    if len(returned) != 1 or len(_MAKER.findall(body)) != 1 or body.count("<<<") != 1 or _IN_PLACE.search(body):
         return False
     name = returned[0].strip()
     made = rf"\b{re.escape(name)}\s*=\s*(?:{_MAKER.pattern}|\w+\s*\.\s*clone\s*\()"
-    return name.isidentifier() and re.search(made, body) is not None
+    if not name.isidentifier() or re.search(made, body) is None:
+        return False
+    # Made, handed to the kernel, returned: whatever else is done with it may change it.
+    handed = len(re.findall(rf"\b{name}\s*\.\s*(?:mutable_)?data_ptr\b", body))
+    return handed == 1 and len(re.findall(rf"\b{name}\b", body)) == 3
 
 
 def given_to(calls: PythonCalls | None) -> Mapping[str, Mapping[str, Tensor | int | float]]:

@@ -14,6 +14,7 @@ from tests.stdio.raw import ROOT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROGRAM = (ROOT / "tests/data/program.py").read_text()
+EXTENSION = (ROOT / "tests/data/inline_extension.py").read_text()
 WIDE = 'note = "归约 😋"; mod = SourceModule("""'
 """Characters of every width stand before the string on its own line."""
 
@@ -72,3 +73,16 @@ async def test_python_without_kernels_is_left_in_peace(editor: Editor, tmp_path:
     assert await editor.actions(uri, "__global__") == {}
     assert await editor.hints(uri) == []
     assert await editor.hover(uri, "__global__") is None
+
+
+async def test_an_inline_extension_is_held_against_its_model(editor: Editor, tmp_path: Path) -> None:
+    path = tmp_path / "extension.py"
+    path.write_text(EXTENSION)
+    uri = path.as_uri()
+    editor.open(uri, EXTENSION)
+    line = EXTENSION[: EXTENSION.index("void biased_softmax_kernel")].count("\n")
+    await editor.until_hint(uri, line, lambda label: label.endswith("verified on host"))
+    assert "torch.softmax(x * 0.5 + bias, dim=1)" in (await editor.hover(uri, "biased_softmax_kernel(const") or "")
+    editor.edit(uri, "x * self.scale + bias", "x * self.scale - bias")
+    editor.save(uri)
+    await editor.until_hint(uri, line, lambda label: label.startswith("wrong"))
