@@ -82,9 +82,9 @@ _ALLOCATE = {"cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cuda
              "cudaMallocFromPoolAsync": 1, "hipMalloc": 1, "cuMemAlloc": 1, "cuMemAlloc_v2": 1, "cuMemAllocManaged": 1,
              "cuMemAllocHost": 1, "cudaMallocArray": -1, "cudaMalloc3DArray": -1, "cudaMalloc3D": -1}  # fmt: skip
 _ONLY_READS = re.compile(
-    r"(?:printf|fprintf|puts|memcpy|memset|free|delete|exit|cuda(?:Memcpy|Memset|Free|Event|Stream|Func|Graph\w*Launch|Device(?:Sync|Reset|Set)|"
+    r"(?:printf|fprintf|puts|free|delete|exit|cuda(?:Memset|Free|EventRecord|EventSync|Stream|Func|Graph\w*Launch|Device(?:Sync|Reset|Set)|"
     r"Peek|GetLast|GetError|HostUnregister|HostRegister|BindTexture|SetDevice|Profiler)\w*|sdk\w*Timer\w*|assert|srand\w*|"
-    r"cublas\w+|curand\w+|cufft\w+|nvtx\w+|check\w*|CHECK\w*|fflush|fclose|sort|swap_out|sleep|usleep|fill|generate|__cudaCheck\w*)$"
+    r"cublas\w+|curand\w+|cufft\w+|nvtx\w+|check\w*|CHECK\w*|fflush|fclose|sleep|usleep|__cudaCheck\w*)$"
 )
 _STATUS = re.compile(
     r"(?:cuda|cublas|cufft|curand|cusparse|cusolver|cudnn|nccl|nvrtc|hip|NVRTC)[A-Z]\w*$|cu[A-Z]\w*$|__checkCuda\w*$"
@@ -574,6 +574,10 @@ class _Containers:
                 return count
             case "empty":
                 return binary("==", count, whole(0))
+            case "data" if value.name != "device" and "items" in fields:
+                # Whoever has the pointer may write through it.
+                kept = {label: inner for label, inner in fields.items() if label != "items"}
+                return Thing("changed", "", {"value": Thing(value.kind, value.name, kept), "result": stored})
             case "data":
                 return Thing("devicepointer", "", {"data": stored}) if value.name == "device" else stored
             case "get":

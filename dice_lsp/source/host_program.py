@@ -9,7 +9,7 @@ Nothing is executed: the text is data.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -58,7 +58,7 @@ from dice_lsp.source.host_values import (
 )
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.preprocess import HostText, host_text
-from dice_lsp.source.project import ProjectTexts
+from dice_lsp.source.project import OverlaidTexts, ProjectTexts
 
 MAX_STEPS = 30_000
 """Statements and expressions of one entry."""
@@ -180,11 +180,6 @@ class Unit:
     path: str
     text: HostText
     scope: FileScope
-
-
-@lru_cache(maxsize=32)
-def _unit_of(path: str, text: HostText) -> Unit:
-    return Unit(path, text, file_scope(text.text))
 
 
 class Machine:
@@ -1212,8 +1207,8 @@ class Machine:
                 value = self.read(inner)
                 if isinstance(value, Array):
                     return evolve(inner, path=(*inner.path, int(index.value)))
-                if isinstance(value, Address) and index.value == 0:
-                    return Spot(value.cell, value.path)
+                if isinstance(value, Address):
+                    return self.moved(value, int(index.value))
                 if isinstance(value, Thing) and isinstance(value.fields.get("items"), Array):
                     return evolve(inner, path=(*inner.path, "items", int(index.value)))
                 return None
@@ -1227,6 +1222,21 @@ class Machine:
                 return self.frames[-1].this
             case _:
                 return None
+
+    def moved(self, address: Address, by: int) -> Spot | None:
+        """The place that many elements behind an address."""
+        if address.path and isinstance(address.path[-1], int):
+            return Spot(address.cell, (*address.path[:-1], address.path[-1] + by))
+        return Spot(address.cell, address.path) if by == 0 else None
+
+    def argument(self, tree: Tree) -> Value:
+        """What a call is given: an array decays to the address of its first element."""
+        value = self.evaluate(tree)
+        if isinstance(value, Array) and tree.kind in ("identifier", "field_expression", "subscript_expression"):
+            spot = self.spot(tree)
+            if spot is not None and self.read(spot) == value:
+                return Address(spot.cell, (*spot.path, 0), value.element or "void")
+        return value
 
     # Expressions
 
@@ -1829,12 +1839,15 @@ class Machine:
         """Call a function by name, with values or with the trees of its arguments."""
         plain = name.rsplit("::", 1)[-1]
         count = len(listed.kids) if listed is not None else len(values or ())
-        chosen = self.overload(plain, count, template) if not name.startswith("std::") else None
+        candidates = self.overloads(plain, count, template) if not name.startswith("std::") else []
+        if len(candidates) > 1 and values is None and listed is not None:
+            values = tuple(self.argument(kid) for kid in listed.kids)
+        chosen = self.best_overload(candidates, values or ())
         if chosen is not None:
             return self.call_function(*chosen, template, values, listed)
         trees = tuple(listed.kids) if listed is not None else ()
         if values is None:
-            values = tuple(self.evaluate(kid) for kid in trees)
+            values = tuple(self.argument(kid) for kid in trees)
         if self.state is None:
             return NOTHING
         kind = self.resolve(Kind(canonical_type(name)))
@@ -1855,9 +1868,8 @@ class Machine:
         """A function whose text is not there: what it is given the address of may be anything afterwards."""
         for place, value in enumerate(values):
             if isinstance(value, Address) and not host_calls.only_reads(name):
-                self.forget(
-                    Spot(value.cell, value.path), f"`{self.labels.get(value.cell, '')}`, which `{name}` may set"
-                )
+                path = value.path[:-1] if value.path and isinstance(value.path[-1], int) else value.path
+                self.forget(Spot(value.cell, path), f"`{self.labels.get(value.cell, '')}`, which `{name}` may set")
             elif place < len(trees) and trees[place].kind == "identifier" and isinstance(value, (Number, Struct)):
                 if not host_calls.only_reads(name) and self.state is not None and not name.isupper():
                     self.state.sure = False
@@ -1871,12 +1883,12 @@ class Machine:
             return whole(0)
         return Unknown(f"`{name}(...)`")
 
-    def overload(self, name: str, count: int, template: tuple[str, ...]) -> tuple[Unit, FunctionDef] | None:
-        """The function of the program that a call means; None where there is none, or nobody can tell which."""
+    def overloads(self, name: str, count: int, template: tuple[str, ...]) -> list[tuple[Unit, FunctionDef]]:
+        """The functions of the program that a call with so many arguments may mean; those of this text first."""
         here = self.frames[-1].unit
         for unit in (here, *(other for other in self.units if other is not here)):
             fitting = [
-                function
+                (unit, function)
                 for function in unit.scope.functions.get(name, ())
                 if function.record is None
                 and (unit is here or not function.static)
@@ -1885,14 +1897,44 @@ class Machine:
                 <= count
                 <= len(function.parameters)
             ]
-            if len(fitting) > 1:
-                plain = [function for function in fitting if bool(function.template) == bool(template)]
-                fitting = plain if len(plain) == 1 else fitting
-            if len(fitting) == 1:
-                return unit, fitting[0]
             if fitting:
-                return unit, fitting[0]
-        return None
+                return fitting
+        return []
+
+    def best_overload(
+        self, candidates: list[tuple[Unit, FunctionDef]], values: tuple[Value, ...]
+    ) -> tuple[Unit, FunctionDef] | None:
+        """The one whose parameters fit best; None where nobody can tell."""
+        if len(candidates) <= 1:
+            return candidates[0] if candidates else None
+        scores = [self.fit(function, values) for _, function in candidates]
+        best = max(scores)
+        return candidates[scores.index(best)] if scores.count(best) == 1 else None
+
+    def fit(self, function: FunctionDef, values: tuple[Value, ...]) -> int:
+        """How well values fit a function's parameters; a template fits a little less than a plain function."""
+        names = {name for name, _, _ in function.template}
+        score = 0 if function.template else 1
+        for parameter, value in zip(function.parameters, values, strict=False):
+            kind = self.resolve(parameter.kind)
+            if isinstance(value, (Pointer, Address)):
+                score += 4 if kind.pointers else -20
+                if kind.pointers and kind.base == value.element.rstrip("*"):
+                    score += 4
+                elif kind.base not in names and kind.base != "void" and value.element != "void":
+                    score -= 10
+            elif isinstance(value, Number):
+                if kind.pointers:
+                    score -= 20
+                elif kind.base == value.ctype:
+                    score += 4
+                elif kind.base in SIZEOF:
+                    score += 1 if (kind.base in FLOATING) == value.floating else 0
+                elif kind.base not in names:
+                    score -= 10
+            elif isinstance(value, (Struct, Thing)) and isinstance(value, Struct) and value.type == kind.base:
+                score += 4
+        return score
 
     def call_function(
         self,
@@ -1912,7 +1954,7 @@ class Machine:
                 if parameter is not None and parameter.kind.reference and not parameter.kind.const:
                     spots[place] = self.spot(tree)
                 bound = spots[place]
-                gathered.append(self.read(bound) if bound is not None else self.evaluate(tree))
+                gathered.append(self.read(bound) if bound is not None else self.argument(tree))
             values = tuple(gathered)
         if self.state is None or len(self.frames) > MAX_CALLS:
             return Unknown("a recursion that is too deep")
@@ -2019,7 +2061,7 @@ class Machine:
             if (found := library.method(self, owner, name, template, values)) is not None:
                 if isinstance(found, Thing) and found.kind == "changed" and spot is not None:
                     self.write(spot, found.fields["value"])
-                    return NOTHING
+                    return found.fields.get("result", NOTHING)
                 return found
         for value in values:
             if isinstance(value, Address):
@@ -2056,6 +2098,8 @@ class Machine:
         start: int,
     ) -> None:
         assert self.state is not None
+        if name not in self.kernels:
+            return
         sizes = [self.dim3(part) for part in parts[:2]]
         numbers = [
             tuple(value for axis in DIM3 if isinstance(value := size.fields[axis], Number))
@@ -2197,8 +2241,10 @@ def interpret(
     kernels: frozenset[str],
     own_path: str,
     given: Mapping[str, Mapping[str, object]] | None = None,
+    *,
+    entries: bool = True,
 ) -> HostProgram:
-    """Every launch of the program that `units` make, from `main` or from the functions that nobody calls."""
+    """Every launch of the program that `units` make, from `main` and with `entries` from the functions that nobody calls."""
     launching = _launching(units)
     machine = Machine(units, kernels, launching)
     machine.given = given or {}
@@ -2212,25 +2258,27 @@ def interpret(
         if unseen() and main[1].parameters:
             # What it does with arguments is not known; that it may be given some is.
             machine.enter(*main, arguments=None)
+    if not entries:
+        return HostProgram(tuple(machine.launches))
     called: set[str] = set()
     for unit in units:
         for name, used in _calls(unit).items():
             called |= used - {name}
-    entries = 0
+    entered = 0
     for reached in (True, False):
         for unit in units:
             for name, functions in unit.scope.functions.items():
                 if name not in launching or name == "main":
                     continue
                 for function in functions:
-                    if (id(unit), function.start) in machine.entered or entries >= MAX_ENTRIES:
+                    if (id(unit), function.start) in machine.entered or entered >= MAX_ENTRIES:
                         continue
                     starts = _STARTS.search(function.source, function.node.start_byte, function.node.end_byte)
                     if (reached and name in called) or not (reached or starts) or not unseen():
                         continue
                     if main is not None and unit.text.place(function.start).path != own_path:
                         continue
-                    entries += 1
+                    entered += 1
                     machine.enter(unit, function, arguments=None, reached=reached)
     return HostProgram(tuple(machine.launches))
 
@@ -2265,13 +2313,84 @@ def _stripped(model: SourceModel) -> tuple[str, tuple[tuple[int, int], ...]]:
 _CONDITIONAL = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
 
 
+MAX_PROGRAMS = 4
+"""Programs around a text without a `main` that are looked at."""
+MAX_SIBLINGS = 16
+"""Files of its folder that may be parts of such a program."""
+
+
 @lru_cache(maxsize=24)
-def _program(text: str, path: str, kernels: frozenset[str], given: Given) -> HostProgram:
-    prepared = host_text(text, path)
+def _program(
+    text: str, path: str, kernels: frozenset[str], given: Given, project: ProjectTexts | None, generation: int
+) -> HostProgram:
+    """Of a text without its kernels. `generation` is the project's: another one makes another entry of the cache."""
+    view = None if project is None else OverlaidTexts(project, path, text)
+    prepared = host_text(text, path, view)
     if prepared is None:
         return HostProgram((), False, "the host code is too long to be followed")
     passed = {function: dict(parameters) for function, parameters in given}
-    return interpret((_unit_of(path, prepared),), kernels, path, passed)
+    own = Unit(path, prepared, file_scope(prepared.text))
+    launches: list[HostLaunch] = []
+    if view is not None and "main" not in own.scope.functions and kernels:
+        programs = list(_programs_around(own, view))
+        for units in programs:
+            found = interpret(units, kernels, path, passed, entries=False).launches
+            # Where several programs start a kernel, nobody knows whose launch is meant.
+            launches += found if len(programs) == 1 else (evolve(launch, certain=False) for launch in found)
+    if kernels - {launch.kernel for launch in launches}:
+        launches += interpret((own,), kernels, path, passed).launches
+    if view is not None and kernels - {launch.kernel for launch in launches}:
+        for file in view.includers(path)[:MAX_PROGRAMS]:
+            if (unit := _unit_at(file, view)) is not None and "main" not in unit.scope.functions:
+                launches += interpret((unit,), kernels, file, passed).launches
+    return HostProgram(tuple(_with_line(launch, path, view) for launch in launches))
+
+
+def _programs_around(own: Unit, project: ProjectTexts) -> Iterator[tuple[Unit, ...]]:
+    """The programs that a text without a `main` is a part of: it is included by them, or its functions are called."""
+    found = 0
+    for file in project.includers(own.path):
+        if found >= MAX_PROGRAMS:
+            return
+        unit = _unit_at(file, project)
+        if unit is not None and "main" in unit.scope.functions:
+            found += 1
+            yield (unit,)
+    if found:
+        return
+    units: list[Unit] = []
+    mains: list[tuple[Unit, str]] = []
+    for file in project.siblings(own.path):
+        text = project.text(file)
+        if text is None or len(units) + len(mains) >= MAX_SIBLINGS:
+            continue
+        unit = _unit_at(file, project)
+        if unit is not None and "main" in unit.scope.functions and _MAIN.search(text):
+            mains.append((unit, text))
+        elif unit is not None:
+            units.append(unit)
+    if len(mains) > 1:
+        # Of several programs in one folder, those that name a function of this text.
+        names = [name for name, functions in own.scope.functions.items() if any(not f.static for f in functions)]
+        called = re.compile(rf"\b(?:{'|'.join(map(re.escape, names)) or '$^'})\b")
+        mains = [(unit, text) for unit, text in mains if called.search(text)]
+    for unit, _ in mains[:MAX_PROGRAMS]:
+        yield unit, own, *units
+
+
+_MAIN = re.compile(r"\bmain\s*\(")
+
+
+def _unit_at(file: str, project: ProjectTexts) -> Unit | None:
+    text = project.text(file)
+    prepared = None if text is None else host_text(text, file, project)
+    return None if prepared is None else Unit(file, prepared, file_scope(prepared.text))
+
+
+def _with_line(launch: HostLaunch, path: str, project: ProjectTexts | None) -> HostLaunch:
+    if launch.path == path or project is None:
+        return launch
+    return evolve(launch, line=(project.text(launch.path) or "").count("\n", 0, launch.offset) + 1)
 
 
 def host_program(
@@ -2283,7 +2402,7 @@ def host_program(
     """
     kernels = frozenset(kernel.name for kernel in model.kernels)
     text, places = _stripped(model)
-    found = _program(text, path, kernels, given)
+    found = _program(text, path, kernels, given, project, project.generation if project is not None else 0)
     starts = [here for here, _ in places]
     launches = []
     for launch in found.launches:

@@ -205,7 +205,11 @@ class _Reader:
                     scope.aliases.setdefault(name_tree.text, described(type_tree))
             case "declaration" | "field_declaration":
                 self.nested(node)
-                for declared in declarations(copied(node, scope.source)):
+                tree = copied(node, scope.source)
+                outside = any(kid.kind == "storage_class_specifier" and kid.text == "extern" for kid in tree.kids)
+                for declared in declarations(tree):
+                    if outside and declared.value is None:
+                        continue
                     if declared.arguments is None or not _reads_like_prototype(declared):
                         scope.globals.setdefault(declared.name, declared)
             case _:

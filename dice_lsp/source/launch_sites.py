@@ -310,6 +310,9 @@ class SiteReader:
         if numbers is None:
             problems.append(f"the {what} of the launch is not understood")
             return None
+        if any(number.value is not None and number.value < 1 for number in numbers):
+            problems.append(f"the {what} of the launch comes out as 0")
+            return None
         x, y, z = (self.text(number.term, f"the {what}", problems) for number in numbers)
         return None if x is None or y is None or z is None else (x, y, z)
 
