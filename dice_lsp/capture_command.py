@@ -17,6 +17,7 @@ from dice_lsp.capture.recording import CaptureError, read_run
 from dice_lsp.capture.session import CaptureReport, Source, Wish
 from dice_lsp.capture.store import Recorded
 from dice_lsp.command_line import UsageError, read_document
+from dice_lsp.source.directives import parse_directives
 from dice_lsp.source.kernels import parse
 from dice_lsp.wording import count
 
@@ -24,7 +25,6 @@ SUFFIXES = (".cu", ".cuh", ".h", ".hpp", ".inl", ".cc", ".cpp", ".py")
 _PASSED_BY = {"build", "dist", "node_modules", "venv", "site-packages"}
 MOST_FILES = 5000
 MOST_BYTES = 4 << 20
-_RUN_LINE = re.compile(r'//dice:(?:[^"\n]*;)?\s*run\s+"((?:[^"\\\n]|\\.)*)"')
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -119,7 +119,7 @@ def _wishes(arguments: argparse.Namespace) -> Iterator[Wish]:
         )
     for path in files:
         source = _source(path, names)
-        lines = run_lines(source, names)
+        lines = run_lines(source)
         if not lines:
             raise UsageError(
                 f'{path} has no line `//dice: run "./program"`: write one, or `dice-lsp capture {path} -- ./program`'
@@ -172,14 +172,10 @@ def sources_below(folder: Path, names: list[str] | None) -> tuple[Source, ...]:
     return tuple(found)
 
 
-def run_lines(source: Source, names: list[str] | None = None) -> tuple[str, ...]:
-    """The commands of a text's `//dice: run "..."` lines, each once; those above the kernels that were named, if any are."""
-    found: dict[str, None] = {}
-    for match in _RUN_LINE.finditer(source.text):
-        following = next((kernel for kernel in source.kernels if kernel.start >= match.start()), None)
-        if names is None or following is not None or len(source.kernels) == 1:
-            found[re.sub(r"\\(.)", r"\1", match[1])] = None
-    return tuple(found)
+def run_lines(source: Source) -> tuple[str, ...]:
+    """The commands of the `//dice: run "..."` clauses of the kernels of a source, each once."""
+    found = [parse_directives(source.text, kernel).run for kernel in source.kernels]
+    return tuple(dict.fromkeys(re.sub(r'\\(["\\])', r"\1", line) for line in found if line))
 
 
 def _record(wish: Wish) -> int:

@@ -121,6 +121,36 @@ def behind(recorded: Recorded, pointer: int, dtype: type, count: int, *, after: 
 # What is recorded
 
 
+def test_what_was_recorded_is_case_and_reference_of_a_check(project, monkeypatch):
+    """From the program to the verdict, over the host; wrong text is wrong by what the program left."""
+    project.run("plain")
+    # A check needs no driver, and the real one may be there.
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+
+    def verdict() -> dict[str, object]:
+        argv = [
+            sys.executable,
+            "-m",
+            "dice_lsp",
+            "check",
+            "kernels.cu",
+            "--kernel",
+            "scale",
+            "--backend",
+            "host",
+            "--json",
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = process.run(argv, deadline_s=100, cwd=str(project.folder), env=environment, limits=process.Limits())
+        return json.loads(done.stdout)["kernels"][0]["verdict"]
+
+    good = verdict()
+    assert good["kind"] == "verified" and good["reference"] == "what the program left in captured 1"
+    text = project.file.read_text()
+    project.file.write_text(text.replace("y[i] = factor * x[i]", "y[i] = factor + x[i]"))
+    assert verdict()["kind"] != "verified", "what another text left is no evidence for this one"
+
+
 def test_a_launch_with_its_memory_before_and_after(project):
     report = project.run("plain")
     assert report.reason is None and report.exit_code == 0 and b"runs plain" in project.output
