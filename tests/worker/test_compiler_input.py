@@ -204,6 +204,52 @@ def test_flags_are_those_of_a_list(compiler: Compiler, source: Path, flag: str) 
     assert flag not in device_flags("/a/b.cu", Settings(compile_flags=(flag,))).flags
 
 
+@pytest.mark.parametrize("where", ["a macro", "a macro of settings", "an include folder", "the folder of the file"])
+def test_nvccs_shell_is_given_nothing_to_run(tmp_path: Path, where: str) -> None:
+    """Its parts are started with `sh -c`: nvcc puts macros and folders between double quotes, where `$(...)` is run."""
+    if find_nvcc() is None:
+        pytest.skip("there is no nvcc on this machine, so the fallback is not tried")
+    mark = tmp_path / "mark"
+    folder = tmp_path / "src"
+    folder.mkdir()
+    job: dict[str, tuple[str, ...]] = {}
+    if where == "the folder of the file":
+        folder = tmp_path / "$(touch mark)"
+        folder.mkdir()
+    elif where == "an include folder":
+        job["include_dirs"] = (str(tmp_path / "$(touch mark)"),)
+    elif where == "a macro":
+        job["flags"] = (f"-DA=$(touch {mark})",)
+    else:
+        job["flags"] = device_flags(str(folder / "k.cu"), Settings(compile_flags=(f"-DA=`touch {mark}`",))).flags
+        assert job["flags"]
+    made = Compiler(cache_dir=tmp_path / "cache")
+    made._nvrtc = None
+    assert "would have a shell read" in said(build(made, KERNEL, folder / "k.cu", **job))
+    assert not mark.exists() and not (folder / "mark").exists()
+
+
+def test_a_header_that_is_included_first(compiler: Compiler, source: Path, tmp_path: Path) -> None:
+    first = source.parent / "first.h"
+    first.write_text('#include "second.h"\n')
+    (source.parent / "second.h").write_text("#define FIRST 3.0f\n")
+    text = "__global__ void k(float* x) { x[0] = FIRST; }\n"
+    assert isinstance(build(compiler, text, source, pre_includes=(str(first),)), Compiled)
+    wrong = build(compiler, "\n" + text.replace("FIRST", "NEVER"), source, pre_includes=(str(first),))
+    assert isinstance(wrong, CompileFailed) and wrong.errors[0].line == 1, "lines keep their numbers"
+    out = tmp_path / "elsewhere.h"
+    out.write_text("#define FIRST 1\n")
+    for place in (out, source.parent / "none.h", source.parent, Path("/dev/zero")):
+        assert "includes first, is not there or not in the workspace" in said(
+            build(compiler, text, source, pre_includes=(str(place),))
+        )
+    if find_nvcc() is None:
+        pytest.skip("there is no nvcc on this machine, so the fallback is not tried")
+    made = Compiler(cache_dir=tmp_path / "cache")
+    made._nvrtc = None
+    assert isinstance(build(made, text, source, pre_includes=(str(first),), flags=("-DF(a,b)=a",)), Compiled)
+
+
 def test_includes_are_seen_as_compilers_see_them() -> None:
     assert not slices.hides_includes('#define A(x) \\\n  x\n#include "a.h"\n')
     assert not slices.hides_includes('// what?? /\n#include "a.h"\n')
