@@ -12,6 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from dice_lsp import __version__, process
+from dice_lsp.capture import library
 from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
 from dice_lsp.flag_finder import shared_finder
@@ -78,6 +79,7 @@ async def examine(settings: Settings) -> list[Finding]:
     """Look at everything; starts the worker and the model once, as a fill would."""
     findings = [_platform(), Finding("ok", "Python", f"{platform.python_version()}, dice-lsp {__version__}")]
     findings += await _worker(settings)
+    findings.append(_capture())
     findings.append(await _checkpoint(settings))
     findings += _editors()
     return findings
@@ -164,6 +166,16 @@ def _sanitizer(hello: dict[str, Any]) -> Finding:
         return Finding("ok", "compute-sanitizer", str(hello["sanitizer"]))
     found, _, step = missing.partition(": ")
     return Finding("note", "compute-sanitizer", found, step or "verified kernels are not looked at by it")
+
+
+def _capture() -> Finding:
+    """What `dice-lsp capture` needs beside a GPU."""
+    cupti = library.find_cupti()
+    if cupti is None:
+        return Finding("note", "CUPTI", "not found", "pip install nvidia-cuda-cupti: `dice-lsp capture` needs it")
+    if library.find_compiler() is None:
+        return Finding("note", "C compiler", "not found", "apt-get install gcc: `dice-lsp capture` needs it once")
+    return Finding("ok", "CUPTI", str(cupti))
 
 
 async def _checkpoint(settings: Settings) -> Finding:

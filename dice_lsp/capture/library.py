@@ -26,7 +26,7 @@ BUILD_DEADLINE_S = 120.0
 def build(cache: Path | None = None, compiler: str | None = None) -> Path:
     """The compiled library, made if it is not there yet. Raises `CaptureError`; blocks for about a second then."""
     source = SOURCE.read_bytes()
-    compiler = compiler or os.environ.get("CC") or next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = compiler or find_compiler()
     key = hashlib.sha256(b"\0".join([source, " ".join(OPTIONS).encode(), platform.machine().encode()])).hexdigest()[:24]
     folder = (cache or user_cache_path("dice-lsp")) / "capture"
     library = folder / f"dice_capture-{key}.so"
@@ -45,6 +45,11 @@ def build(cache: Path | None = None, compiler: str | None = None) -> Path:
     except OSError as error:
         raise CaptureError(f"{folder} cannot be written: {(error.strerror or str(error)).lower()}") from error
     return library
+
+
+def find_compiler() -> str | None:
+    """The C compiler: `$CC`, which may be several words, else the first that is on PATH."""
+    return os.environ.get("CC") or next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def _compile(compiler: str, library: Path) -> None:

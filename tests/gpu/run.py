@@ -34,6 +34,7 @@ HEADS = {
     "model": ("what", "found"),
     "baselines": ("what was done", "said"),
     "hostile": ("back end", "expected", "given", "files", "took"),
+    "capture": ("back end", "recorded and run again", "cases", "held against"),
     "fill": ("back end", "kernel", "verified", "the best", "ratio", "took"),
 }  # fmt: skip
 

@@ -11,9 +11,11 @@ from dice_lsp import process
 from dice_lsp.capture import session, store
 from dice_lsp.capture.session import CaptureReport
 from dice_lsp.capture.store import Recorded
-from dice_lsp.records import Kernel
+from dice_lsp.records import Judged, JudgeJob, Kernel, Verified, from_wire, to_wire
 from dice_lsp.source.kernels import parse
+from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.slice import device_slice, kernel_slice_key
+from tests.gpu.support import record
 
 PROGRAMS = Path(__file__).parent.parent / "data" / "capture" / "programs"
 RUNTIMES = ("static", "shared")
@@ -155,3 +157,18 @@ def test_every_way_to_launch(built):
     assert np.array_equal(
         behind(pinned, scalar(pinned, 0), np.float32, 4096, after=False), np.arange(4096, dtype=np.float32)
     )
+
+
+@pytest.mark.parametrize(("program", "name"), [("row_sums", "row_sums"), ("tiled", "transposed"), ("heat", "heat")])
+def test_a_recorded_launch_runs_again_to_the_same_bits(built, bench, program, name):
+    captured(built, program)
+    path = built / f"{program}.cu"
+    model = parse(path.read_text())
+    kernel = next(kernel for kernel in model.kernels if kernel.name == name)
+    job = JudgeJob(model.text, str(path), kernel, launch_spec(model.text, kernel, model), benchmark=False)
+    settings = {"backend": bench.backend.kind}
+    judged = from_wire(bench.worker.judge({"settings": settings, "job": to_wire(job)}, bench.call()), Judged)
+    assert isinstance(judged.verdict, Verified), judged.verdict
+    assert judged.verdict.reference.startswith("what the program left"), judged.verdict
+    assert judged.verdict.max_error == 0.0
+    record("capture", bench.backend.kind, f"{name} of {program}.cu", judged.verdict.cases, judged.verdict.reference)
