@@ -49,7 +49,7 @@ _HEADER_LINE = (
 )
 # Of absurdly deep namespaces the inner names are kept, so that their text stays linear in the document.
 _MAX_NAMES = 64
-# No header is longer; what is, is no code, and looking at all of it for each brace would take forever.
+# Characters of code: no header is longer; what is, is no code, and looking at all of it for each brace would take forever.
 _MAX_HEADER = 4000
 _BLANK = " \t\r\n\f\v\ufeff"
 
@@ -202,12 +202,13 @@ class _Outliner:
                     self.scopes.pop()
                 header = at
             elif first == "{":
-                near = max(header, start - _MAX_HEADER)
+                near = self.nearest(header, start)
                 cut = self.cut_broken_header(near, start)
+                long = near != header
                 header = cut if cut != near else header
                 scope: tuple[str, ...] = ()
                 kind = "other"
-                if start - header <= _MAX_HEADER:
+                if not long or cut != near:
                     kind, scope = self.classify(header, start)
                 if kind == "scope":
                     self.scopes.append(scope[-_MAX_NAMES:])
@@ -243,6 +244,18 @@ class _Outliner:
             tuple(span.start for span in self.opaque),
             tuple(self.changes),
         )
+
+    def nearest(self, header: int, brace: int) -> int:
+        """The beginning of a header before `brace`, or where it would be too long; comments in it do not count."""
+        at, room, index = brace, _MAX_HEADER, len(self.opaque) - 1
+        while index >= 0 and self.opaque[index].end > header:
+            span = self.opaque[index]
+            room -= at - span.end
+            if room < 0:
+                return span.end - room
+            at = max(span.start, header)
+            index -= 1
+        return max(header, at - room)
 
     def skip(self, match: "re.Match[str]", in_body: bool) -> tuple[int, str | None]:
         """Record what is no code; return where it ends and, of a preprocessor line, `if`, `else`, `endif` or `other`."""
