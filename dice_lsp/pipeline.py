@@ -306,7 +306,8 @@ class Engine:
             order = job(kernel, spec, verify=settings.verify, benchmark=settings.benchmark)
             problem = None
             if baseline is not None and known is not None:
-                problem = mismatch(baseline, known.evidence.device, known.evidence.driver, spec)
+                # What was recorded of the kernel may say how it is launched.
+                problem = mismatch(baseline, known.evidence.device, known.evidence.driver, known.spec or spec)
                 if problem is None:
                     order = attrs.evolve(order, baseline_build=baseline.build, baseline_kernel=baseline.kernel)
             judged = await budget.within(self._worker.judge, order)
@@ -622,7 +623,7 @@ def _kernel_report(
     return KernelReport(
         kernel.id,
         kernel.line,
-        spec,
+        judged.spec or spec,
         judged.build,
         judged.verdict,
         judged.timing,
