@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from dice_lsp.records import Parameter, Role
 from dice_lsp.source.expressions import ExpressionError, evaluate
-from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, at_least, name, number, product, rebuilt
+from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, at_least, name, number, parsed, product, rebuilt
 
 INTEGERS = {
     "int", "unsigned int", "long", "unsigned long", "long long", "unsigned long long", "short", "unsigned short", "size_t",
@@ -177,6 +177,10 @@ def extreme(
     return result
 
 
+_MAX_SIZES = 6
+"""Sizes of one buffer that are told from each other only when they have values."""
+_MAX_GUARDS = 2
+"""Guards that are used together to bound one subscript."""
 INDEX_VALUES = 1024
 """How many values an integer that is used as an index is drawn from, where nothing says how much memory there is."""
 
@@ -195,11 +199,10 @@ _BUILT_IN = re.compile(r"\b(blockDim|gridDim)\.([xyz])\b")
 class _Sizes:
     """Puts a launch's own sizes in the place of `blockDim` and `gridDim`."""
 
-    def __init__(
-        self, launched: Launched | None, constants: Mapping[str, int], forced: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, launched: Launched | None, constants: Mapping[str, int], accesses: Accesses) -> None:
         self.constants = constants
-        self.forced = forced or {}
+        self.forced = accesses.forced_block
+        self.indices = index_values(accesses)
         self.values: dict[str, Polynomial] = {}
         for kind, sizes in (("gridDim", launched.grid), ("blockDim", launched.block)) if launched is not None else ():
             for axis, text in zip("xyz", sizes, strict=True):
@@ -209,8 +212,8 @@ class _Sizes:
         try:
             return number(evaluate(text, self.constants))
         except ExpressionError:
-            text = " ".join(text.split())
-            return name(text if text.isidentifier() or text.startswith(("cdiv(", "(")) else f"({text})")
+            known = parsed(text, self.constants)
+            return known if known is not None else name(f"({' '.join(text.split())})")
 
     def put(self, polynomial: Polynomial) -> Polynomial:
         return rebuilt(polynomial, self.values) if self.values else polynomial
@@ -239,16 +242,46 @@ class _Sizes:
             return access
         subscript = self.put(access.subscript)
         guards = tuple(Guard(self.put(g.part), g.operator, self.put(g.bound)) for g in access.guards)
-        ranges = {label: self.range_(label, _drawn(label, old)) for label, old in access.ranges.items()}
+        ranges = {label: self.range_(label, _drawn(label, old, self.indices)) for label, old in access.ranges.items()}
         return evolve(access, subscript=subscript, ranges=ranges, guards=guards)
 
 
-def _drawn(label: str, range_: Range) -> Range:
+def source_of(label: str) -> str:
+    """The integer buffer that a variable was loaded from; empty for every other variable."""
+    return label[1 : label.index("[]")] if "[]" in label else ""
+
+
+def index_values(accesses: Accesses) -> dict[str, Polynomial]:
+    """How many values the elements of an integer buffer may have that are used as indices.
+
+    Where the same place is also reached by a bounded index, `logits[row * n + i]` beside `logits[row * n + label[row]]`,
+    the values are as many as that index has; else any number would do.
+    """
+    found: dict[str, Polynomial] = {}
+    for use in accesses.index_uses:
+        for access in accesses.accesses:
+            if access.buffer != use.buffer or access.subscript is None or use.source in found:
+                continue
+            left = access.subscript - use.rest
+            if len(left.terms) != 1:
+                continue
+            ((monomial, scale),) = left.terms.items()
+            index = [n for n in monomial if varies(n)]
+            rest = Polynomial({tuple(n for n in monomial if not varies(n)): scale})
+            if len(index) == 1 and not source_of(index[0]) and rest == use.factor:
+                high = access.ranges[index[0]].high
+                if high is not None and not any(varies(n) for n in high.names):
+                    found[use.source] = high
+    return found
+
+
+def _drawn(label: str, range_: Range, values: Mapping[str, Polynomial]) -> Range:
     """The range of a loaded integer, whose values are made up."""
-    if "[]" not in label:
+    source = source_of(label)
+    if not source:
         return range_
     low = ZERO if range_.low is None else range_.low
-    high = number(INDEX_VALUES) if range_.high is None else range_.high
+    high = values.get(source, number(INDEX_VALUES)) if range_.high is None else range_.high
     return evolve(range_, low=low, high=high, relaxed=high if range_.relaxed is None else range_.relaxed)
 
 
@@ -328,7 +361,7 @@ def extents(
     """
     by_buffer: dict[str, list[Access]] = {}
     flat = launched is None or (launched.block[1:] == ("1", "1") and launched.grid[1:] == ("1", "1"))
-    sizes = _Sizes(launched if flat or not accesses.flat_ranks else None, constants or {}, accesses.forced_block)
+    sizes = _Sizes(launched if flat or not accesses.flat_ranks else None, constants or {}, accesses)
     for access in accesses.accesses:
         by_buffer.setdefault(access.buffer, []).append(sizes.access(access))
     clean = {hull for buffer, group in by_buffer.items() if not buffer.startswith(SHARED) for access in group
@@ -363,7 +396,7 @@ def shared_extents(
 ) -> dict[str, Polynomial | None]:
     """Elements of each shared array that a block of this size touches; None where that is not known."""
     launched = Launched(("gridDim.x", "gridDim.y", "gridDim.z"), block)
-    sizes = _Sizes(launched, constants, accesses.forced_block)
+    sizes = _Sizes(launched, constants, accesses)
     found: dict[str, Polynomial | None] = {}
     for access in accesses.accesses:
         if not access.buffer.startswith(SHARED):
@@ -385,7 +418,15 @@ def _size(access: Access, *, relaxed: bool) -> Polynomial | None:
     if not access.guards:
         return best
     options = [_plain_size(_rewritten(access), relaxed=relaxed)]
-    options += [_under(access, guard, relaxed=relaxed) for guard in access.guards]
+    held = _not_negative(access) or _held(access)
+    waiting = [(access, _MAX_GUARDS)]
+    while waiting:
+        current, depth = waiting.pop()
+        for guard in current.guards if depth else ():
+            lower = _under(current, guard)
+            if lower is not None:
+                options.append(_plain_size(lower, relaxed=relaxed, held=held))
+                waiting.append((lower, depth - 1))
     for option in options:
         if option is None:
             continue
@@ -394,15 +435,15 @@ def _size(access: Access, *, relaxed: bool) -> Polynomial | None:
     return best
 
 
-def _under(access: Access, guard: Guard, *, relaxed: bool) -> Polynomial | None:
-    """The bound that one guard gives: with `i < t`, `i + t` is less than `2 * t`."""
+def _under(access: Access, guard: Guard) -> Access | None:
+    """The access at the most that one guard leaves of its subscript: with `i < t`, `i + t` is less than `2 * t`."""
     if guard.operator != "<" or access.subscript is None or any(varies(n) for n in guard.bound.names):
         return None
     multiple = _multiple(access.subscript, guard.part, partly=True)
     if multiple is None:
         return None
     top = access.subscript - multiple * guard.part + multiple * (guard.bound - ONE)
-    return _plain_size(evolve(access, subscript=top), relaxed=relaxed, held=_not_negative(access))
+    return evolve(access, subscript=top, guards=tuple(other for other in access.guards if other is not guard))
 
 
 def _not_negative(access: Access) -> bool:
@@ -453,6 +494,8 @@ def _joint_size(group: list[Access], clean: set[Polynomial]) -> tuple[Polynomial
     options = [*sizes, *_without_smaller(hulls), *sorted(clean, key=Polynomial.spelled)]
     enough = [option for option in options if all(at_least(option, size) for size in sizes)]
     enough = [o for o in enough if o.monomial] or [o for o in enough if o.never_negative] or enough
+    if not enough and len(sizes) <= _MAX_SIZES:
+        return name(f"max({', '.join(sorted(size.spelled() for size in sizes))})"), ""
     if not enough:
         return None, "its subscripts have no common bound"
     best = enough[0]

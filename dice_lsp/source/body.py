@@ -205,6 +205,9 @@ class _Analyst:
         """Variables that are made up here, with the ranges that they have by what they are."""
         self.bases: dict[str, frozenset[str]] = {}
         """Variable made up here -> the built-in indices that it follows from."""
+        self.quotients: dict[tuple[str, Polynomial, Polynomial, Polynomial | None, bool], Polynomial] = {}
+        self.vectors: dict[str, str] = {}
+        """Local that is a vector of integers -> the buffer that it was loaded from."""
         self.loads: dict[str, str] = {}
         """Variable -> the integer buffer that it was loaded from."""
         self.opaque: set[str] = set()
@@ -406,6 +409,9 @@ class _Analyst:
                 continue
             if self.points(inner, value, label):
                 continue
+            self.vectors.pop(label, None)
+            if value is not None and (lanes := self.integer_vector(value)) is not None and label not in self.opaque:
+                self.vectors[label] = lanes
             plain = inner.type == "identifier"
             integer = plain and (kind == "auto" or resolved_type(kind, self.types) in INTEGERS)
             known = self.polynomial(value) if integer and value is not None and label not in self.opaque else None
@@ -441,6 +447,13 @@ class _Analyst:
         if reference:
             self.scope.declared.add("&" + label)
         return True
+
+    def integer_vector(self, value: Node) -> str | None:
+        """The integer buffer that `int4 v = reinterpret_cast<const int4*>(x)[i]` loads from."""
+        place = self.loaded_element(self.unwrapped(value) or value)
+        if place is None or place.buffer not in self.pointers or self.elements[place.buffer] not in _WIDE:
+            return None
+        return place.buffer if place.unit > 1 and place.recast else None
 
     def flows(self, label: str, value: Node | None) -> None:
         """Note that the values of integer buffers reach a local."""
@@ -1097,6 +1110,7 @@ class _Analyst:
     def assign_local(self, label: str, operator: str, node: Node, right: Node | None) -> None:
         place = self.scope.places.get(label)
         if operator == "=":
+            self.vectors.pop(label, None)
             target = self.place(right) if right is not None else None
             if target is not None and label not in self.opaque:
                 self.visit_place(right)
@@ -1671,6 +1685,8 @@ class _Analyst:
         base, _, member = text.partition(".")
         if base in ("threadIdx", "blockIdx", "blockDim", "gridDim") and member in _AXES:
             return name(text)
+        if base in self.vectors and member in ("x", "y", "z", "w"):
+            return self.of_load(Place(self.vectors[base], ZERO))
         argument = node.child_by_field_name("argument")
         if argument is not None and argument.type == "call_expression" and member:
             callee = argument.child_by_field_name("function")
@@ -1853,6 +1869,13 @@ class _Analyst:
         self.bases[label] = self.bases_of(*of)
         return name(label)
 
+    def derived(self, what: tuple[str, Polynomial, Polynomial], range_: Range, of: Polynomial) -> Polynomial:
+        """The variable that a division gives: the same one each time that the same is asked under the same bounds."""
+        key = (*what, range_.high, range_.full)
+        if key not in self.quotients:
+            self.quotients[key] = self.symbol(range_, of=(of,))
+        return self.quotients[key]
+
     def bases_of(self, *polynomials: Polynomial | None) -> frozenset[str]:
         """The built-in indices that polynomials depend on."""
         labels = {label for p in polynomials if p is not None for label in p.names if varies(label)}
@@ -1943,7 +1966,7 @@ class _Analyst:
             if top is not None and (right - ONE - top).never_negative_for_sizes:
                 return left
             whole = self.is_whole(left, ranges)
-            return self.symbol(Range(ZERO, right, whole, right), of=(left,))
+            return self.derived((operator, left, right), Range(ZERO, right, whole, right), left)
         exact = left.divided_by(right)
         if exact is not None and not exact.too_large:
             return exact
@@ -1955,7 +1978,7 @@ class _Analyst:
         exact_top = (top + ONE).divided_by(right)
         quotient = exact_top if exact_top is not None else ceiling(top + ONE, right)
         full = exact_top is not None and self.is_whole(left, ranges)
-        return self.symbol(Range(ZERO, quotient, full, quotient), of=(left,))
+        return self.derived((operator, left, right), Range(ZERO, quotient, full, quotient), left)
 
     def is_whole(self, polynomial: Polynomial, ranges: Mapping[str, Range]) -> bool:
         return polynomial.monomial and len(ranges) == 1 and all(range_.full for range_ in ranges.values())

@@ -96,8 +96,9 @@ def _tables(model: SourceModel) -> _Tables:
         if callee is not None:
             functions[function.name] = (*functions.get(function.name, ()), callee)
     types: dict[str, str | None] = {}
+    dead = _dead(model)
     for declaration in model.skeleton.declarations:
-        if declaration.end - declaration.start > 400:
+        if declaration.end - declaration.start > 400 or any(a <= declaration.start < b for a, b in dead):
             continue
         line = model.text[declaration.start : declaration.end]
         if not line.startswith(("typedef", "using", "template")):
@@ -111,6 +112,63 @@ def _tables(model: SourceModel) -> _Tables:
         {name: old for name, old in types.items() if old is not None},
         _structs(model.text) if "static" in model.text else {},
     )
+
+
+_CONDITION = re.compile(r"#\s*(ifdef|ifndef|if|elif|else|endif|define|undef)\b\s*(.*)", re.DOTALL)
+_DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
+
+
+def _dead(model: SourceModel) -> list[tuple[int, int]]:
+    """The parts of a text that `#if` leaves out when nothing is defined but what the text itself defines."""
+    defined: dict[str, str] = {}
+    # For each open condition: whether what is around it counts, whether a branch was taken, whether this one is.
+    stack: list[tuple[bool, bool, bool]] = []
+    parts: list[tuple[int, int]] = []
+    begin = -1
+    for span in model.skeleton.directives:
+        match = _CONDITION.match(model.text, span.start, span.end)
+        if match is None:
+            continue
+        word, rest = match[1], without_comments(match[2]).replace("\\", " ").strip()
+        alive = all(active for *_, active in stack)
+        if word in ("define", "undef"):
+            name = re.match(r"\w+", rest)
+            if alive and name is not None:
+                defined.pop(name[0], None)
+                if word == "define":
+                    defined[name[0]] = rest[name.end() :].strip()
+            continue
+        if word in ("if", "ifdef", "ifndef"):
+            holds = rest.split()[:1] and rest.split()[0] in defined if word != "if" else _holds(rest, defined)
+            taken = bool(holds) != (word == "ifndef")
+            stack.append((alive, taken, taken))
+        elif stack and word == "endif":
+            stack.pop()
+        elif stack:
+            around, taken, _ = stack[-1]
+            active = not taken and (word == "else" or _holds(rest, defined))
+            stack[-1] = around, taken or active, active
+        now = all(active for *_, active in stack)
+        if not now and begin < 0:
+            begin = span.end
+        elif now and begin >= 0:
+            parts.append((begin, span.start))
+            begin = -1
+    return parts
+
+
+def _holds(condition: str, defined: Mapping[str, str]) -> bool:
+    text = _DEFINED.sub(lambda m: str(int((m[1] or m[2]) in defined)), condition)
+    names = {word: 0 for word in _WORD.findall(text)}
+    for word in names:
+        try:
+            names[word] = evaluate(defined.get(word, "0") or "0")
+        except ExpressionError:
+            continue
+    try:
+        return evaluate(text, names) != 0
+    except ExpressionError:
+        return False
 
 
 def _callee(model: SourceModel, function: Function) -> Callee | None:

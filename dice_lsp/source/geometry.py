@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dice_lsp.records import Kernel
-from dice_lsp.source.accesses import INDEX_VALUES, Accesses, Range, extreme, shared_extents
+from dice_lsp.source.accesses import INDEX_VALUES, Accesses, Range, extreme, index_values, shared_extents
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, evaluate
 from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, ceiling, number
 from dice_lsp.source.tokens import split_top_level
@@ -214,7 +214,11 @@ def index_counts(own: Accesses, sizes: Mapping[str, str]) -> dict[str, str | Non
 
     for source, buffer in own.gathers.items():
         note(source, sizes.get(buffer, str(INDEX_VALUES)))
+    values = index_values(own)
     for use in own.index_uses:
+        if use.source in values:
+            note(use.source, values[use.source].spelled())
+            continue
         if use.buffer not in sizes:
             note(use.source, str(INDEX_VALUES))
             continue

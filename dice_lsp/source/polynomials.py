@@ -3,6 +3,8 @@
 A name may itself be an expression, `cdiv(n, 4)` or `(n / 4)`, where a division has a rest.
 """
 
+import ast
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -58,7 +60,7 @@ class Polynomial:
     @property
     def identifiers(self) -> frozenset[str]:
         """The names of the text in it, also within names that are expressions, see `ceiling`."""
-        return frozenset(word for label in self.names for word in _IDENTIFIER.findall(label)) - {"cdiv"}
+        return frozenset(word for label in self.names for word in _IDENTIFIER.findall(label)) - {"cdiv", "max", "min"}
 
     @property
     def constant(self) -> int | None:
@@ -156,6 +158,7 @@ def _quotient(top: Polynomial, by: Polynomial, *, up: bool) -> Polynomial:
 
 def ceiling(top: Polynomial, by: Polynomial) -> Polynomial:
     """`top / by` rounded up."""
+    top, by = _reduced(top, by)
     exact = top.divided_by(by)
     if exact is not None:
         return exact
@@ -169,6 +172,7 @@ def ceiling(top: Polynomial, by: Polynomial) -> Polynomial:
 
 def floor(top: Polynomial, by: Polynomial) -> Polynomial:
     """`top / by` rounded down, for what is never negative."""
+    top, by = _reduced(top, by)
     exact = top.divided_by(by)
     if exact is not None:
         return exact
@@ -177,6 +181,54 @@ def floor(top: Polynomial, by: Polynomial) -> Polynomial:
     if by.constant is not None and top.terms.get((), 0) >= by.constant - 1:
         return ceiling(top - number(by.constant - 1), by)
     return _quotient(top, by, up=False)
+
+
+def _reduced(top: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """`32 * n / 256` as `n / 8`: what divides both leaves the quotient as it is."""
+    if by.constant is None or not top.terms:
+        return top, by
+    common = math.gcd(by.constant, *top.terms.values())
+    if common < 2:
+        return top, by
+    return Polynomial({m: c // common for m, c in top.terms.items()}), number(by.constant // common)
+
+
+def parsed(text: str, constants: Mapping[str, int]) -> Polynomial | None:
+    """A size expression as a polynomial over its names, or None where it is more than that."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    result = _of_tree(tree, constants)
+    return None if result is None or result.too_large else result
+
+
+def _of_tree(tree: ast.expr, constants: Mapping[str, int]) -> Polynomial | None:
+    match tree:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return number(value)
+        case ast.Name(id=label):
+            return number(constants[label]) if label in constants else name(label)
+        case ast.BinOp(left=first, op=operator, right=second):
+            left, right = _of_tree(first, constants), _of_tree(second, constants)
+            if left is None or right is None:
+                return None
+            match operator:
+                case ast.Add():
+                    return left + right
+                case ast.Sub():
+                    return left - right
+                case ast.Mult():
+                    return left * right
+                case ast.Div() if right.terms:
+                    return floor(left, right)
+                case _:
+                    return None
+        case ast.Call(func=ast.Name(id="cdiv"), args=[first, second], keywords=[]):
+            left, right = _of_tree(first, constants), _of_tree(second, constants)
+            return ceiling(left, right) if left is not None and right is not None and right.terms else None
+        case _:
+            return None
 
 
 def rebuilt(polynomial: Polynomial, values: Mapping[str, Polynomial]) -> Polynomial:
