@@ -53,12 +53,14 @@ MAX_TEXT_BYTES = 1 << 20
 """Of every other file that is read here."""
 MAX_LEVELS = 40
 MAX_BUILD_FOLDERS = 64
-MAX_CANDIDATES = 256
+MAX_CANDIDATES = 128
 """Files that are asked whether they include a header."""
 MAX_RESPONSE_DEPTH = 4
 DATABASES_KEPT = 8
 FRESH_S = 2.0
 """How long what was found is taken for granted; a watch ends it earlier with `forget`."""
+KIN_FRESH_S = 60.0
+"""The same for whose flags a file without an entry gets."""
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".C", ".c")
 _HEADERS = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl", ".inc", ".ipp", ".tpp")
 _SYSTEM = ("/usr", "/opt", sys.prefix, sys.base_prefix)
@@ -134,6 +136,8 @@ class FlagFinder:
         self._headers = Headers()
         self._databases: OrderedDict[str, _Loaded] = OrderedDict()
         self._texts: dict[str, tuple[tuple[int, int], str]] = {}
+        self._places: dict[tuple[str, str, Kind, str], tuple[str, Kind]] = {}
+        self._kin: dict[tuple[str, tuple[int, int], str], tuple[float, _Choice | None]] = {}
         self._found: OrderedDict[tuple[str, str], tuple[float, tuple[BuildFlags | None, FoundFlags]]] = OrderedDict()
 
     def find(self, path: str, settings: Settings) -> FoundFlags:
@@ -154,6 +158,8 @@ class FlagFinder:
         """Look at the disk again the next time."""
         with self._lock:
             self._found.clear()
+            self._kin.clear()
+            self._places.clear()
 
     # Searching
 
@@ -247,15 +253,24 @@ class FlagFinder:
 
     def _other(self, loaded: _Loaded, path: str, root: Path, look: _Look) -> _Choice | None:
         """The file of a database that includes this one, else the nearest one of its kind."""
-        near = [*islice(nearest(path, loaded.cuda), MAX_CANDIDATES)]
+        # Hundreds of files are asked for their includes, so the answer is kept longer than what is only looked up.
+        key = (loaded.path, loaded.stamp, path)
+        known = self._kin.get(key)
+        if known is None or time.monotonic() - known[0] > KIN_FRESH_S:
+            known = self._kin[key] = (time.monotonic(), self._kin_of(loaded, path, root))
+        if known[1] is not None and known[1].how == "includer":
+            look.read.add(known[1].entry.file)
+        return known[1]
+
+    def _kin_of(self, loaded: _Loaded, path: str, root: Path) -> _Choice | None:
+        near = [*nearest(path, loaded.cuda, MAX_CANDIDATES)]
         if path.endswith(_HEADERS):
-            near += islice(nearest(path, loaded.others), MAX_CANDIDATES)
+            near += nearest(path, loaded.others, MAX_CANDIDATES)
         candidates = ((other, self._project_dirs(loaded, other, root)) for other in near)
         includer = self._headers.includer(path, candidates)
         if includer is not None:
-            look.read.add(includer)
             return _Choice(_preferred(loaded.database.entries[includer]), loaded, "includer")
-        siblings = near or nearest(path, loaded.others)
+        siblings = near or nearest(path, loaded.others, 1)
         if not siblings:
             return None
         return _Choice(_preferred(loaded.database.entries[siblings[0]]), loaded, "sibling")
@@ -276,8 +291,8 @@ class FlagFinder:
         folders = [here, here.parent] if here.is_relative_to(root) and here != root else [here]
         with_subfolders = folders + [each for folder in folders for each in _subfolders(folder)]
         files = [str(file) for folder in dict.fromkeys(with_subfolders) for file in _source_files(folder)]
-        near = nearest(path, (file for file in files if file.endswith(".cu")))
-        others = nearest(path, (file for file in files if not file.endswith(".cu")))
+        near = nearest(path, (file for file in files if file.endswith(".cu")), MAX_CANDIDATES)
+        others = nearest(path, (file for file in files if not file.endswith(".cu")), MAX_CANDIDATES)
         dirs = tuple(str(folder) for folder in folders)
         return self._headers.includer(path, ((file, dirs) for file in (*near, *others)[:MAX_CANDIDATES]))
 
@@ -327,7 +342,7 @@ class FlagFinder:
         flags: list[Flag] = []
         for flag in read_flags(words, dialect):
             if flag.kind in (Kind.FOLDER, Kind.HEADER):
-                flags.append(_placed(flag, directory, root))
+                flags.append(self._placed(flag, directory, root))
             elif flag.kind is Kind.FILE and depth < MAX_RESPONSE_DEPTH:
                 file = absolute(flag.value, directory)
                 inner = self._response_file(file, directory, root, look)
@@ -335,6 +350,17 @@ class FlagFinder:
             else:
                 flags.append(flag)
         return tuple(flags)
+
+    def _placed(self, flag: Flag, directory: str, root: Path) -> Flag:
+        """A folder or header of a command with its absolute path, marked where it may not or need not be used."""
+        key = (flag.value, directory, flag.kind, str(root))
+        known = self._places.get(key)
+        if known is None:
+            path = absolute(flag.value, directory)
+            if not os.path.exists(path):
+                path = compile_commands.in_workspace(path, str(root))
+            known = self._places[key] = path, _place(path, root, flag.kind)
+        return evolve(flag, value=known[0], kind=known[1])
 
     def _response_file(self, file: str, directory: str, root: Path, look: _Look) -> tuple[str, ...]:
         """The words of a response file of the build; of one elsewhere nothing is read."""
@@ -400,11 +426,11 @@ class FlagFinder:
                 look.notes.append(f"{name} has more than {MAX_DATABASE_BYTES >> 20} MiB, so it is left out")
                 return None
             try:
-                data = path.read_bytes()
+                text = _long_text(path)
             except OSError as error:
                 look.notes.append(f"{name} cannot be read ({error.strerror}), so it is left out")
                 return None
-            known = _loaded(name, stamp, read_database(decode_bytes(data), str(path.parent)))
+            known = _loaded(name, stamp, read_database(text, str(path.parent)))
         self._databases[name] = known
         while len(self._databases) > DATABASES_KEPT:
             self._databases.popitem(last=False)
@@ -435,6 +461,12 @@ class FlagFinder:
 def shared_finder() -> FlagFinder:
     """The finder of this process: a database is read once, whoever asks."""
     return FlagFinder()
+
+
+def _long_text(path: Path) -> str:
+    """A file in pieces: what is decoded at once keeps all other threads waiting."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        return "".join(iter(lambda: file.read(1 << 18), ""))
 
 
 def _loaded(path: str, stamp: tuple[int, int], database: Database) -> _Loaded:
@@ -541,14 +573,6 @@ def _here(fragment: Fragment, folder: str) -> Fragment:
                 break
         words.append(word)
     return evolve(fragment, add=tuple(words))
-
-
-def _placed(flag: Flag, directory: str, root: Path) -> Flag:
-    """A folder or header of a command with its absolute path, marked where it may not or need not be used."""
-    path = absolute(flag.value, directory)
-    if not os.path.exists(path):
-        path = compile_commands.in_workspace(path, str(root))
-    return evolve(flag, value=path, kind=_place(path, root, flag.kind))
 
 
 def _place(path: str, root: Path, kind: Kind) -> Kind:

@@ -8,6 +8,7 @@ The formats: clang's "JSON Compilation Database Format Specification", clangd's 
 workspace; `in_workspace` finds the file that is meant.
 """
 
+import heapq
 import json
 import os
 import re
@@ -361,7 +362,7 @@ def cmake_architectures(value: str) -> tuple[str, ...]:
 # Whose flags, where a file has none
 
 
-def nearest(path: str, others: Iterable[str]) -> tuple[str, ...]:
+def nearest(path: str, others: Iterable[str], most: int) -> tuple[str, ...]:
     """Other files by how likely their flags are those of `path`, best first: the same name, then the closest folder.
 
     What is in a name before the first dot is compared without its last part of a test (`scale_test.cu` for `scale.cuh`).
@@ -381,4 +382,4 @@ def nearest(path: str, others: Iterable[str]) -> tuple[str, ...]:
         kin = 0 if name == stem else 1 if name.startswith(stem) or stem.startswith(name) else 2
         return (kin if kin == 0 else 1), away, kin, other
 
-    return tuple(sorted(others, key=distance))
+    return tuple(heapq.nsmallest(most, others, key=distance))

@@ -177,8 +177,8 @@ def test_presets():
 
 def test_the_nearest_file_has_the_same_name_or_lies_closest():
     others = ["/p/app/main.cu", "/p/lib/scan.cu", "/p/lib/deep/x.cu", "/p/tests/scan_test.cu"]
-    assert nearest("/p/lib/scan.cuh", others)[0] == "/p/lib/scan.cu"
-    assert nearest("/p/include/scan.cuh", others)[0] == "/p/lib/scan.cu"
-    assert nearest("/p/lib/new.cu", others)[0] == "/p/lib/scan.cu"
-    assert nearest("/p/tests/new.cu", others)[0] == "/p/tests/scan_test.cu"
-    assert nearest("/p/x.cu", []) == ()
+    assert nearest("/p/lib/scan.cuh", others, 9)[0] == "/p/lib/scan.cu"
+    assert nearest("/p/include/scan.cuh", others, 9)[0] == "/p/lib/scan.cu"
+    assert nearest("/p/lib/new.cu", others, 1)[0] == "/p/lib/scan.cu"
+    assert nearest("/p/tests/new.cu", others, 1)[0] == "/p/tests/scan_test.cu"
+    assert nearest("/p/x.cu", [], 1) == ()
