@@ -10,8 +10,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from functools import lru_cache
 
+import attrs
+
 from dice_lsp.config import Settings
-from dice_lsp.records import Kernel
+from dice_lsp.records import Kernel, LaunchSpec
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.python_calls import PythonCalls
@@ -22,6 +24,7 @@ LONG_TEXT = 1_000_000
 """Characters above which a text is not sliced: all of it outside kernels counts as device code then."""
 SPECS_KEPT = 4096
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_LINE = re.compile(r"\bline \d+")
 
 
 def settings_context(settings: Settings) -> str:
@@ -79,7 +82,7 @@ class KernelKeys:
         known = self._specs.pop(inputs, None)
         if known is None:
             spec = launch_spec(model.text, kernel, model, calls=calls)
-            known = repr(spec)
+            known = repr(_without_lines(spec))
             if spec.reference is not None and spec.reference.via == "function":
                 found = (function for function in model.functions if function.name == spec.reference.text)
                 known += "".join(_words_of(model.text[function.start : function.end]) for function in found)
@@ -87,6 +90,16 @@ class KernelKeys:
         while len(self._specs) > SPECS_KEPT:
             self._specs.popitem(last=False)
         return known
+
+
+def _without_lines(spec: LaunchSpec) -> LaunchSpec:
+    """A spec without the lines at which its launches stand: lines above them come and go."""
+    return attrs.evolve(
+        spec,
+        label="",
+        cases=tuple(attrs.evolve(case, label="") for case in spec.cases),
+        unknown=tuple(_LINE.sub("line", sentence) for sentence in spec.unknown),
+    )
 
 
 @lru_cache(maxsize=1024)
