@@ -1265,7 +1265,16 @@ static void on_api_call(uint32_t number, const ApiCallback *call)
 static void on_callback(void *user, int domain, uint32_t number, const void *data)
 {
     (void)user;
-    if (inside || !state.ready || getpid() != state.owner)
+    if (!state.ready || getpid() != state.owner)
+        return;
+    /* Modules are loaded late, perhaps by a call of ours. */
+    if (domain == DOMAIN_RESOURCE && number == RESOURCE_MODULE_LOADED) {
+        const ResourceCallback *resource = data;
+        const ModuleResource *module = resource->descriptor;
+        if (module != NULL)
+            read_symbol_names((const unsigned char *)module->cubin, module->cubin_bytes);
+    }
+    if (inside)
         return;
     if (state.trace) {
         Text text = {0};
@@ -1278,14 +1287,8 @@ static void on_callback(void *user, int domain, uint32_t number, const void *dat
         say(&text, "}");
         write_text(RECORD_TRACE, &text);
     }
-    if (domain == DOMAIN_DRIVER) {
+    if (domain == DOMAIN_DRIVER)
         on_api_call(number, data);
-    } else if (domain == DOMAIN_RESOURCE && number == RESOURCE_MODULE_LOADED) {
-        const ResourceCallback *resource = data;
-        const ModuleResource *module = resource->descriptor;
-        if (module != NULL)
-            read_symbol_names((const unsigned char *)module->cubin, module->cubin_bytes);
-    }
 }
 
 /* The beginning. */

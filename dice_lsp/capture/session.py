@@ -309,7 +309,8 @@ def _request(wish: Wish, project: Path) -> tuple[dict[str, Any], list[str]]:
         "command": [*(f"{name}={value}" for name, value in wish.environment.items()), *wish.command],
         "folder": wish.folder,
         "launches": wish.launches,
-        "stem": Path(wish.sources[0].path).stem,
+        "program": Path(wish.command[0]).stem,
+        "stem": Path(wish.sources[0].path).stem if len(wish.sources) == 1 else Path(wish.command[0]).stem,
         "files": files,
     }
     return request, notes

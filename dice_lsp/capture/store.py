@@ -455,6 +455,10 @@ def keep(store: Path, folder: Path, request: Mapping[str, Any], ended: Mapping[s
                 for file, of in wanted.items()
                 for kernel in kernels_called(symbol, numbers.get(number, -1), [kernel for kernel, _ in of])
             ]
+            if len(candidates) > 1:
+                # Several files define a kernel of that name: the program is made of the one that it is called after.
+                named = [candidate for candidate in candidates if Path(candidate[0]).stem == request.get("program")]
+                candidates = named if len(named) == 1 else candidates
             if len(candidates) != 1:
                 others[demangled(symbol)] = None
                 if candidates:

@@ -12,6 +12,7 @@ with the launches of the program: grid, block, dynamic shared memory, scalars, s
 import argparse
 import asyncio
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import frozen
@@ -38,6 +40,7 @@ from dice_lsp.records import Kernel, LaunchSpec
 from dice_lsp.source.expressions import evaluate
 from dice_lsp.worker.compile import find_nvcc
 from dice_lsp.worker.elements import element_of
+from dice_lsp.worker.recorded import template_of
 
 SOURCES = (".cu", ".cpp", ".cc", ".c")
 MAIN = re.compile(r"\b(?:int|void)\s+main\s*\(")
@@ -48,6 +51,12 @@ LIBRARIES = {
 NO_PROGRAM = re.compile(
     r"#\s*include\s*[<\"](?:GL/|helper_gl|.*glut|vulkan|d3d1|EGL/|nvscibuf|mpi\.h|torch/|cutlass|cute/|cudnn)"
 )
+MISSING = {
+    "to `cublas": "-lcublas", "to `cublasLt": "-lcublasLt", "to `curand": "-lcurand", "to `cufft": "-lcufft",
+    "to `nvrtc": "-lnvrtc", "to `cu": "-lcuda", "to `nvml": "-lnvidia-ml", "kernel launch from __device__": "-rdc=true",
+    "to `cusparse": "-lcusparse", "to `cusolver": "-lcusolver",
+}  # fmt: skip
+"""What a build that fails says, and what helps."""
 BUILD_S, RUN_S = 120.0, 40.0
 
 
@@ -93,19 +102,31 @@ def build(program: Program, tree: Path, nvcc: str, target: Path) -> str:
         # The libraries that come as wheels.
         for found in Path(path or ".").glob("nvidia/cu*/lib"):
             options += [f"-L{found}", f"-Xlinker=-rpath={found}"]
-    said = ""
-    for sources in ((program.main, *program.others), (program.main,)):
-        for more in ((), ("-rdc=true", "-lcudadevrt")):
-            command = [nvcc, "-arch=sm_90", "-std=c++17", "-O1", "-w", "--expt-relaxed-constexpr", *more]
-            done = process.run(
-                [*command, *map(str, sources), *options, "-o", str(target)], deadline_s=BUILD_S, limits=process.Limits()
-            )
-            if done.returncode == 0 and not done.timed_out:
-                return ""
-            said = said or (done.stderr + done.stdout).decode(errors="replace")
-            if "rdc" not in said and "relocatable" not in said and "cudadevrt" not in said and not program.others:
-                return said
-    return said or "it said nothing"
+    first, more, sources = "", list[str](), (program.main, *program.others)
+    for _ in range(5):
+        command = [
+            nvcc,
+            "-arch=sm_90",
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "--expt-relaxed-constexpr",
+            *more,
+            *map(str, sources),
+        ]
+        done = process.run([*command, *options, "-o", str(target)], deadline_s=BUILD_S, limits=process.Limits())
+        if done.returncode == 0 and not done.timed_out:
+            return ""
+        said = (done.stderr + done.stdout).decode(errors="replace")
+        first = first or said
+        wanted = [flag for word, flag in MISSING.items() if word in said and flag not in more]
+        if wanted:
+            more += wanted
+        elif "error:" in said and len(sources) > 1:
+            sources = (program.main,)
+        else:
+            break
+    return first or "it said nothing"
 
 
 def launched(program: Program, built: Path, scratch: Path, tools: tuple[Path, Path]) -> dict[str, Any]:
@@ -116,7 +137,10 @@ def launched(program: Program, built: Path, scratch: Path, tools: tuple[Path, Pa
 
     folder = program.main.parent
     try:
-        sources = sources_below(folder, None)
+        mains = [path for path in folder.iterdir() if path.suffix in SOURCES and path != program.main]
+        apart = {os.path.realpath(path) for path in mains if MAIN.search(path.read_text(errors="replace"))}
+        # Programs that share a folder have kernels of the same names.
+        sources = tuple(source for source in sources_below(folder, None) if source.path not in apart)
         wish = session.Wish(sources, (str(built),), str(folder), str(scratch), limit_mb=4, launches=12, wait_s=3)
         report = session.record(wish, start, found=tools)
     except (CaptureError, UsageError) as error:
@@ -219,10 +243,37 @@ def compared(place: str, kernel: Kernel, spec: LaunchSpec, launches: Sequence[Ma
     claims = [_claim(spec, kernel, None)] + [_claim(spec, kernel, case) for case in spec.cases if case.captured is None]
     best: list[Outcome] = []
     for claim in claims:
-        tries = [_against(place, kernel, spec, claim, launch) for launch in launches]
+        mine = [launch for launch in launches if _same_instance(kernel, spec, claim, launch)]
+        if not mine:
+            # Another path of the program, which this run did not take.
+            best.append(Outcome(place, "instance", _sure(spec, "template"), "open"))
+            continue
+        tries = [_against(place, kernel, spec, claim, launch) for launch in mine]
         # Which of its launches a claim is of is not said, so the one that it fits best.
         best += min(tries, key=lambda outcomes: sum(outcome.result == "wrong" for outcome in outcomes))
     return best
+
+
+def _same_instance(kernel: Kernel, spec: LaunchSpec, claim: Mapping[str, Any], launch: Mapping[str, Any]) -> bool:
+    """Whether a launch is one of the claimed template arguments, as far as both are known."""
+    actual = template_of(SimpleNamespace(kernel=launch["name"]), kernel)  # type: ignore[arg-type]
+    for name, value in (actual or {}).items():
+        claimed = claim["template"].get(name)
+        if claimed is None:
+            continue
+        with contextlib.suppress(ValueError, ArithmeticError):
+            claimed = str(evaluate(claimed, spec.constants))
+        if value in ("true", "false"):
+            value, claimed = str(int(value == "true")), {"true": "1", "false": "0"}.get(claimed, claimed)
+        if claimed.lstrip("-").isdigit() and value.lstrip("-").isdigit() and claimed != value:
+            return False
+        if (
+            not claimed.lstrip("-").isdigit()
+            and "".join(claimed.split()) != "".join(value.split())
+            and "::" not in value
+        ):
+            return False
+    return True
 
 
 def _claim(spec: LaunchSpec, kernel: Kernel, case: Any) -> dict[str, Any]:
