@@ -9,6 +9,7 @@ from tests.nvim.latency import measure_nvim
 from tests.nvim.neovim import ROOT, run_script
 
 SAXPY = ROOT / "tests/data/saxpy.cu"
+EXTENSION = ROOT / "tests/data/inline_extension.py"
 
 
 @pytest.mark.slow
@@ -38,6 +39,25 @@ def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
     assert "positions in utf-8" in steps["health"]
     assert seen["progress"].count("begin") == seen["progress"].count("end")
     assert file.read_text() != "", "the file is still there"
+
+
+@pytest.mark.timeout(600)
+def test_a_python_file_with_kernels_is_attached_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    for name in ("first.py", "second.py"):
+        shutil.copy(EXTENSION, tmp_path / name)
+    (tmp_path / "plain.py").write_text("print('hello')\n")
+    seen = run_script(
+        ROOT / "tests/nvim/python.lua",
+        tmp_path,
+        DICE_TEST_FILE=str(tmp_path / "first.py"),
+        DICE_TEST_SECOND=str(tmp_path / "second.py"),
+        DICE_TEST_PLAIN=str(tmp_path / "plain.py"),
+    )
+    steps = {item["name"]: item["value"] for item in seen["steps"]}
+    assert steps["filetype"] == steps["filetype of the other"] == "python"
+    assert "verified" in steps["hint"] and steps["root"] == str(tmp_path)
+    assert steps["attached to the other"] == 0
 
 
 @pytest.mark.slow

@@ -1,8 +1,21 @@
 -- The configuration that vim.lsp.config("dice_lsp") starts from; override any part of it with vim.lsp.config().
+
+-- Whether a Python file has kernels in its strings: no other starts the server.
+local function has_kernels(bufnr)
+  return vim.api.nvim_buf_call(bufnr, function()
+    return vim.fn.search([[\<__global__\>]], "nw") > 0
+  end)
+end
+
 local config = {
   cmd = { "dice-lsp", "serve" },
-  filetypes = { "cuda" },
+  filetypes = { "cuda", "python" },
   root_markers = { "compile_commands.json", "CMakeLists.txt", ".git" },
+  root_dir = function(bufnr, on_dir)
+    if vim.bo[bufnr].filetype ~= "python" or has_kernels(bufnr) then
+      on_dir(vim.fs.root(bufnr, vim.lsp.config.dice_lsp.root_markers))
+    end
+  end,
   -- Tells the server that we have handlers for its own notifications.
   capabilities = { experimental = { dice = true } },
   handlers = {
