@@ -194,8 +194,10 @@ def _chosen(usable: "Sequence[tuple[Recorded, dict[str, str]]]") -> "list[tuple[
     for recorded, template in usable:
         kinds.setdefault((_shape(recorded), tuple(template.items())), (recorded, template))
     ordered = [largest, *kinds.values(), *usable]
-    chosen = {recorded.launch: (recorded, template) for recorded, template in reversed(ordered[:MOST_LAUNCHES])}
-    return sorted(chosen.values(), key=lambda pair: pair[0].order)
+    distinct: dict[CapturedLaunch, tuple[Recorded, dict[str, str]]] = {}
+    for pair in ordered:
+        distinct.setdefault(pair[0].launch, pair)
+    return sorted(list(distinct.values())[:MOST_LAUNCHES], key=lambda pair: pair[0].order)
 
 
 def _why_not(recorded: Recorded, kernel: Kernel) -> str | None:
