@@ -6,7 +6,7 @@ sentence, and nothing is guessed from it. `source.body` reads the body.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from attrs import evolve, frozen
 
@@ -303,22 +303,22 @@ def _rewritten(access: Access) -> Access:
     return evolve(access, subscript=subscript, ranges=ranges)
 
 
-def _multiple(whole: Polynomial, part: Polynomial, *, partly: bool = False) -> Polynomial | None:
-    """`m` such that `whole - m * part` has none of the variables of `part`; `partly`, none of the first that counts up."""
+def _multiple(whole: Polynomial, part: Polynomial) -> Polynomial | None:
+    """`m` such that `whole - m * part` has none of the variables of `part`."""
     variables = {n for n in part.names if varies(n)}
-    if not variables or (not partly and not variables <= whole.names):
+    if not variables or not variables <= whole.names:
         return None
-    first = [
-        m
-        for m, c in part.terms.items()
-        if any(n in variables and n in whole.names for n in m) and (c > 0 or not partly)
-    ]
-    if not first:
+    multiple = _multiple_of(whole, part, min(variables))
+    return multiple if multiple is not None and not variables & (whole - multiple * part).names else None
+
+
+def _multiple_of(whole: Polynomial, part: Polynomial, chosen: str) -> Polynomial | None:
+    """`m`, never negative, such that one variable is in `m * part` as it is in `whole`."""
+    own = [monomial for monomial in part.terms if chosen in monomial]
+    if len(own) != 1:
         return None
-    monomial = min(first, key=len)
+    (monomial,) = own
     scale = part.terms[monomial]
-    chosen = next(n for n in monomial if n in variables and n in whole.names)
-    variables = {chosen} if partly else variables
     multiple = ZERO
     for other, coefficient in whole.terms.items():
         if chosen not in other:
@@ -328,11 +328,10 @@ def _multiple(whole: Polynomial, part: Polynomial, *, partly: bool = False) -> P
             if factor not in rest:
                 return None
             rest.remove(factor)
-        if coefficient % scale or any(n in variables for n in rest):
+        if coefficient % scale or any(varies(n) for n in rest):
             return None
         multiple = multiple + Polynomial({tuple(rest): coefficient // scale})
-    left = whole - multiple * part
-    return multiple if multiple.never_negative and not variables & left.names else None
+    return multiple if multiple.terms and multiple.never_negative else None
 
 
 @frozen
@@ -418,7 +417,7 @@ def _size(access: Access, *, relaxed: bool) -> Polynomial | None:
     if not access.guards:
         return best
     options = [_plain_size(_rewritten(access), relaxed=relaxed)]
-    held = _not_negative(access) or _held(access)
+    held = _not_negative(access)
     waiting = [(access, _MAX_GUARDS)]
     while waiting:
         current, depth = waiting.pop()
@@ -439,7 +438,9 @@ def _under(access: Access, guard: Guard) -> Access | None:
     """The access at the most that one guard leaves of its subscript: with `i < t`, `i + t` is less than `2 * t`."""
     if guard.operator != "<" or access.subscript is None or any(varies(n) for n in guard.bound.names):
         return None
-    multiple = _multiple(access.subscript, guard.part, partly=True)
+    rising = (m for m, c in guard.part.terms.items() if c > 0)
+    chosen = next((n for m in rising for n in m if varies(n) and n in access.subscript.names), None)
+    multiple = _multiple_of(access.subscript, guard.part, chosen) if chosen is not None else None
     if multiple is None:
         return None
     top = access.subscript - multiple * guard.part + multiple * (guard.bound - ONE)
@@ -447,10 +448,28 @@ def _under(access: Access, guard: Guard) -> Access | None:
 
 
 def _not_negative(access: Access) -> bool:
-    if access.subscript is None:
-        return False
-    low = extreme(access.subscript, access.ranges, largest=False)
-    return low is not None and low.never_negative_for_sizes
+    return access.subscript is not None and never_negative(
+        access.subscript, access.guards, lambda label: access.ranges.get(label, default_range(label))
+    )
+
+
+def never_negative(polynomial: Polynomial, guards: Iterable[Guard], range_of: Callable[[str], Range]) -> bool:
+    """Whether a polynomial is at least 0, by the ranges of its variables or by a guard such as `i - r >= 0`."""
+
+    def by_ranges(p: Polynomial) -> bool:
+        low = extreme(p, {label: range_of(label) for label in p.names if varies(label)}, largest=False)
+        return low is not None and low.never_negative_for_sizes
+
+    if by_ranges(polynomial):
+        return True
+    for guard in guards:
+        if guard.operator != ">=" or not guard.bound.never_negative:
+            continue
+        for chosen in guard.part.names & polynomial.names:
+            multiple = _multiple_of(polynomial, guard.part, chosen) if varies(chosen) else None
+            if multiple is not None and by_ranges(polynomial - multiple * guard.part):
+                return True
+    return False
 
 
 def _plain_size(access: Access, *, relaxed: bool, held: bool = False) -> Polynomial | None:
@@ -458,24 +477,11 @@ def _plain_size(access: Access, *, relaxed: bool, held: bool = False) -> Polynom
     if access.subscript is None:
         return None
     top = extreme(access.subscript, access.ranges, largest=True, relaxed=relaxed)
-    if top is None or not (held or _not_negative(access) or _held(access)):
+    if top is None or not (held or _not_negative(access)):
         return None
     if any(_BUILT_IN.search(label) for label in top.names):
         return None
     return top + ONE
-
-
-def _held(access: Access) -> bool:
-    """Whether guards keep the subscript from being negative, as `i - r >= 0` does."""
-    for guard in access.guards:
-        if guard.operator == ">=" and guard.bound.never_negative and access.subscript is not None:
-            multiple = _multiple(access.subscript, guard.part)
-            if multiple is None:
-                continue
-            low = extreme(access.subscript - multiple * guard.part, access.ranges, largest=False)
-            if low is not None and low.never_negative_for_sizes:
-                return True
-    return False
 
 
 def _joint_size(group: list[Access], clean: set[Polynomial]) -> tuple[Polynomial | None, str]:
@@ -516,14 +522,23 @@ def _without_smaller(sizes: list[Polynomial]) -> list[Polynomial]:
     return list(largest.values())
 
 
+def _own_ranges(access: Access) -> dict[str, Range]:
+    """The ranges of the variables of the subscript, without those that only guards have."""
+    names = access.subscript.names if access.subscript is not None else frozenset()
+    return {label: range_ for label, range_ in access.ranges.items() if label in names}
+
+
 def _shape(group: list[Access], size: Polynomial | None) -> tuple[str, ...]:
     """The sizes whose product is `size`, in the order in which a row-major subscript has them."""
     for access in group:
-        if size is None or access.subscript is None or any(r.high is None for r in access.ranges.values()):
+        if size is None or access.subscript is None:
             continue
-        terms = [(m, [n for n in m if n in access.ranges]) for m in access.subscript.terms]
+        ranges = _own_ranges(access)
+        if any(range_.high is None for range_ in ranges.values()):
+            continue
+        terms = [(m, [n for n in m if n in ranges]) for m in access.subscript.terms]
         indexed = sorted(((len(m), v[0]) for m, v in terms if len(v) == 1), reverse=True)
-        highs = [access.ranges[v].relaxed or access.ranges[v].high for _, v in indexed]
+        highs = [ranges[v].relaxed or ranges[v].high for _, v in indexed]
         if len(highs) > 1 and product(h for h in highs if h is not None) == size:
             return tuple(high.spelled() for high in highs if high is not None)
     return ()
@@ -535,9 +550,10 @@ def _covers(access: Access, size: Polynomial) -> bool:
         return False
     if access.subscript.constant is not None:
         return size == access.subscript + ONE == ONE
-    if any(not range_.full or range_.low != ZERO or range_.high is None for range_ in access.ranges.values()):
+    ranges = _own_ranges(access)
+    if any(not range_.full or range_.low != ZERO or range_.high is None for range_ in ranges.values()):
         return False
-    if any(len([n for n in monomial if n in access.ranges]) > 1 for monomial in access.subscript.terms):
+    if any(len([n for n in monomial if n in ranges]) > 1 for monomial in access.subscript.terms):
         return False
-    highs = [range_.high for range_ in access.ranges.values() if range_.high is not None]
+    highs = [range_.high for range_ in ranges.values() if range_.high is not None]
     return _size(access, relaxed=False) == size == product(highs)

@@ -28,6 +28,7 @@ from dice_lsp.source.accesses import (
     SharedArray,
     default_range,
     extreme,
+    never_negative,
     varies,
 )
 from dice_lsp.source.device_code import EMPTY, Callee, Context, expanded, resolved_type, size_of
@@ -52,6 +53,8 @@ _GROUP_LOCAL = re.compile(
     r"\b(?:const\s+)?(?:cg|cooperative_groups)\s*::\s*(?:thread_block_tile\s*<[^<>;=]*>|thread_block|grid_group|thread_group"
     r"|coalesced_group)\s+(?:const\s+)?(\w+)\s*(=|\()"
 )
+_MAX_GUARDS = 40
+"""Guards over several variables that are remembered at one place."""
 _MAX_DEPTH = 8
 """Functions entered one within the other."""
 _MAX_STEPS = 60_000
@@ -640,7 +643,7 @@ class _Analyst:
             self.narrow(monomial[0], operator, ceiling(bound, by), ceiling(_without_rest(bound), by))
 
     def guard(self, part: Polynomial, operator: str, bound: Polynomial) -> None:
-        if len(self.scope.guards) > 40:
+        if len(self.scope.guards) >= _MAX_GUARDS:
             return
         if operator == "==":
             self.scope.guards += (Guard(part, "<", bound + ONE), Guard(part, ">=", bound))
@@ -1023,6 +1026,10 @@ class _Analyst:
             case "subscript_expression" | "pointer_expression" | "field_expression":
                 if not self.memory(node, loads=True, stores=False):
                     argument = node.child_by_field_name("argument")
+                    if self.place(node) is not None:
+                        # An address, or a row: whoever gets it may write there.
+                        self.escape(node)
+                        return
                     if node.type == "pointer_expression" and argument is not None and spell(node).startswith("&"):
                         self.forget([spell(argument)] if argument.type == "identifier" else [])
                     for child in named(node):
@@ -1201,8 +1208,15 @@ class _Analyst:
             self.enter(node, target, actual)
             return
         elif function in _CASTS and len(actual) == 1 and self.place(actual[0]) is not None:
-            self.identifier_of(actual[0])
+            self.escape(actual[0])
             return
+        elif function in ("swap", "exchange") or (function in self.callees and function not in self.entered):
+            # By reference, as far as anyone can see.
+            for argument in actual:
+                if (element := self.element(argument)) is not None:
+                    self.record(element, loads=True, stores=True)
+                    self.unsure.setdefault(element.buffer, "it is passed on")
+            self.forget({spell(a) for a in actual if a.type == "identifier"} & self.scope.values.keys())
         elif not function.startswith("__") and function not in _HARMLESS:
             # It may take a reference.
             words = {spell(argument) for argument in actual if argument.type == "identifier"}
@@ -1212,7 +1226,7 @@ class _Analyst:
         if callee is not None and callee.type not in ("identifier", "qualified_identifier", "template_function"):
             self.expression(callee)
 
-    def identifier_of(self, node: Node) -> None:
+    def escape(self, node: Node) -> None:
         """A pointer that goes where it is not followed."""
         place = self.place(node)
         if place is not None:
@@ -1236,6 +1250,18 @@ class _Analyst:
         if function in self.entered or len(self.entered) >= _MAX_DEPTH:
             return None
         fitting = [c for c in self.callees.get(function, ()) if len(c.parameters) == len(actual)]
+        if len(fitting) > 1:
+            places = [self.place(argument) for argument in actual]
+            typed = [
+                c
+                for c in fitting
+                if all(
+                    place is None
+                    or resolved_type(p.element, self.types) == resolved_type(self.elements[place.buffer], self.types)
+                    for p, place in zip(c.parameters, places, strict=True)
+                )
+            ]
+            fitting = typed or fitting
         if len(fitting) > 1:
             # Overloads for other types read the same in what matters, if they are as long.
             shapes = {(tuple((p.pointer, p.name) for p in c.parameters), c.body) for c in fitting}
@@ -1876,6 +1902,17 @@ class _Analyst:
             self.quotients[key] = self.symbol(range_, of=(of,))
         return self.quotients[key]
 
+    def below(self, part: Polynomial, whole: Polynomial) -> Polynomial:
+        """Note that a part is never more than the whole, so that `i - i % n` is known not to be negative."""
+        if len(self.scope.guards) < _MAX_GUARDS and any(varies(label) for label in whole.names):
+            guard = Guard(whole - part, ">=", ZERO)
+            if guard not in self.scope.guards:
+                self.scope.guards += (guard, Guard(part - whole, "<", ONE))
+        return part
+
+    def never_negative(self, polynomial: Polynomial) -> bool:
+        return never_negative(polynomial, self.scope.guards, self.range_of)
+
     def bases_of(self, *polynomials: Polynomial | None) -> frozenset[str]:
         """The built-in indices that polynomials depend on."""
         labels = {label for p in polynomials if p is not None for label in p.names if varies(label)}
@@ -1918,14 +1955,16 @@ class _Analyst:
             return number(left.constant & mask) if left.constant >= 0 and mask >= 0 else None
         if mask is None:
             # No more than the smaller of them, if neither is negative.
-            lows = [self.smallest(p) for p in (left, right)]
             highs = [self.largest(p) for p in (left, right)]
-            if any(low is None or not low.never_negative_for_sizes for low in lows):
+            if not (self.never_negative(left) and self.never_negative(right)):
                 return None
             known = [high for high in highs if high is not None]
             fixed = [p for p, high in zip((left, right), highs, strict=True) if p == high]
             high = next(iter((*fixed, *known)), None)
-            return None if high is None else self.symbol(Range(ZERO, high + ONE, False, high + ONE), of=(left, right))
+            if high is None:
+                return None
+            masked = self.symbol(Range(ZERO, high + ONE, False, high + ONE), of=(left, right))
+            return self.below(self.below(masked, left), right)
         if mask < 0:
             return None
         if mask & (mask + 1) == 0:
@@ -1953,8 +1992,7 @@ class _Analyst:
             self.divided_names |= left.identifiers & self.scalars.keys()
         if left.constant is not None and right.constant is not None and left.constant >= 0 and right.constant > 0:
             return number(left.constant // right.constant if operator == "/" else left.constant % right.constant)
-        low = self.smallest(left)
-        if low is None or not low.never_negative_for_sizes or any(varies(n) for n in right.names) or not right.terms:
+        if not right.terms or any(varies(n) for n in right.names) or not self.never_negative(left):
             return None
         if right.constant is not None and right.constant < 0:
             return None
@@ -1966,7 +2004,7 @@ class _Analyst:
             if top is not None and (right - ONE - top).never_negative_for_sizes:
                 return left
             whole = self.is_whole(left, ranges)
-            return self.derived((operator, left, right), Range(ZERO, right, whole, right), left)
+            return self.below(self.derived((operator, left, right), Range(ZERO, right, whole, right), left), left)
         exact = left.divided_by(right)
         if exact is not None and not exact.too_large:
             return exact
