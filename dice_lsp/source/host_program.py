@@ -60,12 +60,12 @@ from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.preprocess import HostText, host_text
 from dice_lsp.source.project import OverlaidTexts, ProjectTexts
 
-MAX_STEPS = 30_000
+MAX_STEPS = 16_000
 """Statements and expressions of one entry."""
 MAX_CALLS = 24
 MAX_TURNS = 64
 """Turns of a loop that are followed when it starts kernels."""
-FEW_TURNS = 20
+FEW_TURNS = 12
 """Turns of any other loop."""
 IDLE_TURNS = 3
 """Turns of a loop that start no other kernel than the turns before, after which it is not followed further."""
@@ -2313,7 +2313,7 @@ def _stripped(model: SourceModel) -> tuple[str, tuple[tuple[int, int], ...]]:
 _CONDITIONAL = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|else|endif)\b")
 
 
-MAX_PROGRAMS = 4
+MAX_PROGRAMS = 3
 """Programs around a text without a `main` that are looked at."""
 MAX_SIBLINGS = 16
 """Files of its folder that may be parts of such a program."""
@@ -2332,15 +2332,20 @@ def _program(
     own = Unit(path, prepared, file_scope(prepared.text))
     launches: list[HostLaunch] = []
     if view is not None and "main" not in own.scope.functions and kernels:
-        programs = list(_programs_around(own, view))
-        for units in programs:
+        several = 0
+        for units in _programs_around(own, view):
             found = interpret(units, kernels, path, passed, entries=False).launches
+            several += bool(found)
+            launches += found
+            if not kernels - {launch.kernel for launch in launches}:
+                break
+        if several > 1:
             # Where several programs start a kernel, nobody knows whose launch is meant.
-            launches += found if len(programs) == 1 else (evolve(launch, certain=False) for launch in found)
+            launches = [evolve(launch, certain=False) for launch in launches]
     if kernels - {launch.kernel for launch in launches}:
         launches += interpret((own,), kernels, path, passed).launches
     if view is not None and kernels - {launch.kernel for launch in launches}:
-        for file in view.includers(path)[:MAX_PROGRAMS]:
+        for file in view.includers(path)[:1]:
             if (unit := _unit_at(file, view)) is not None and "main" not in unit.scope.functions:
                 launches += interpret((unit,), kernels, file, passed).launches
     return HostProgram(tuple(_with_line(launch, path, view) for launch in launches))

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.kernels import parse
@@ -53,6 +53,8 @@ class Place:
 
     path: str
     offset: int
+    copied: bool = field(default=False, eq=False)
+    """Whether the characters behind it follow it there as they do here."""
 
 
 @frozen(eq=False)
@@ -73,7 +75,7 @@ class HostText:
         if index < 0:
             return Place("", 0)
         place = self.places[index]
-        return Place(place.path, place.offset)
+        return Place(place.path, place.offset + offset - self.starts[index]) if place.copied else place
 
 
 @frozen
@@ -121,9 +123,9 @@ class _Preprocessor:
         self.once: set[str] = set()
         self.grown = 0
 
-    def emit(self, piece: str, path: str, offset: int) -> None:
+    def emit(self, piece: str, path: str, offset: int, *, copied: bool = False) -> None:
         self.starts.append(self.length)
-        self.places.append(Place(path, offset))
+        self.places.append(Place(path, offset, copied))
         self.pieces.append(piece)
         self.length += len(piece)
         if self.length > MAX_OUTPUT:
@@ -202,28 +204,42 @@ class _Preprocessor:
 
     def flush(self, buffered: list[tuple[str, int, bool]], path: str) -> None:
         """Write out code with its macros expanded."""
-        at = 0
+        pieces = [entry[0] for entry in buffered]
+        run: list[str] = []
+        begin = following = at = 0
+        macros, kept = self.macros, self.kept
         while at < len(buffered):
             piece, offset, is_name = buffered[at]
+            macro = macros.get(piece) if is_name and piece not in kept else None
+            text = piece
+            after = at + 1
             if is_name and piece in _CALL_LIKE:
-                at = _after_call(buffered, at)
-                continue
-            macro = self.macros.get(piece) if is_name else None
-            if macro is None or piece in self.kept:
-                self.emit(piece, path, offset)
-                at += 1
-                continue
-            if macro.parameters is None:
-                self.emit(self.written(self.expand(list(macro.body), {piece})), path, offset)
-                at += 1
-                continue
-            arguments, after = _actual([entry[0] for entry in buffered], at + 1, limit=20_000)
-            if arguments is None:
-                self.emit(piece, path, offset)
-                at += 1
-                continue
-            self.emit(self.written(self.expand(self.call(macro, arguments, {piece}), {piece})), path, offset)
+                arguments, after = _actual(pieces, at + 1, limit=400)
+                if arguments is not None:
+                    at = after
+                    continue
+                after = at + 1
+            elif macro is not None and macro.parameters is None:
+                text = self.written(self.expand(list(macro.body), {piece}))
+            elif macro is not None:
+                arguments, after = _actual(pieces, at + 1, limit=20_000)
+                if arguments is None:
+                    macro, after = None, at + 1
+                else:
+                    text = self.written(self.expand(self.call(macro, arguments, {piece}), {piece}))
+            if run and (macro is not None or offset != following):
+                self.emit("".join(run), path, begin, copied=True)
+                run = []
+            if macro is not None:
+                self.emit(text, path, offset)
+            else:
+                if not run:
+                    begin = offset
+                run.append(piece)
+                following = offset + len(piece)
             at = after
+        if run:
+            self.emit("".join(run), path, begin, copied=True)
         buffered.clear()
 
     def written(self, tokens: list[str]) -> str:
@@ -437,9 +453,3 @@ def _actual(tokens: list[str], at: int, limit: int = 100_000) -> tuple[list[list
         elif not token.isspace():
             arguments[-1].append(token)
     return None, at
-
-
-def _after_call(buffered: list[tuple[str, int, bool]], at: int) -> int:
-    pieces = [entry[0] for entry in buffered[at + 1 : at + 400]]
-    arguments, after = _actual(pieces, 0)
-    return at + 1 if arguments is None else at + 1 + after
