@@ -66,6 +66,7 @@ class DeviceFlags:
 _ALLOWED = (
     "allowed are -D -U -I -std -arch -maxrregcount -lineinfo --use_fast_math -ftz -fmad -prec-div -prec-sqrt -Xptxas"
 )
+_OF_CPP = "of a C++ file: only macros, folders and the standard are used"
 _SEVERAL = frozenset({"-diag-suppress", "-diag-warn", "-diag-error", "-Xptxas"})
 _ARCH = re.compile(r"(?:sm|compute)_\d{2,3}[af]?$|native$")
 # A macro of one of these names would make the device compiler, or what stands in for it, read the text otherwise.
@@ -125,7 +126,7 @@ class _Taken:
         fate = flag.kind.value
         if flag.kind is Kind.FOLDER:
             self.folders[flag.value] = None
-        elif flag.kind is Kind.HEADER:
+        elif flag.kind is Kind.HEADER and build.is_cuda:
             self.headers[flag.value] = None
         elif flag.kind is Kind.MACRO:
             problem = _macro_problem(flag)
@@ -137,6 +138,8 @@ class _Taken:
             put, fate = _translated(flag, build.is_cuda)
             if put is not None:
                 self.put(put)
+        elif flag.kind is Kind.HEADER:
+            fate = _OF_CPP
         self.rows.append(FlagRow(flag.written, build.source, fate))
 
 
@@ -173,7 +176,7 @@ def _architectures(taken: _Taken, settings: Settings, build: BuildFlags | None) 
 def _translated(flag: Flag, is_cuda: bool) -> tuple[Flag | None, str]:
     """A flag of the project as it is passed on, if it is, and what became of it."""
     if not is_cuda and flag.name != "-std":
-        return None, "of a C++ file: only macros, folders and the standard are used"
+        return None, _OF_CPP
     if flag.name == "-G":
         return (
             None,
