@@ -456,6 +456,14 @@ def _pointers(spec: LaunchSpec, kernel: Kernel) -> Iterator[tuple[str, str, Elem
                 yield name, item.element, element_of(spec.template.get(item.element, item.element))
 
 
+def buffer_elements(spec: LaunchSpec, kernel: Kernel) -> dict[str, Element]:
+    """The element of every buffer that is known, those behind structs too."""
+    try:
+        return {name: element for name, _, element in _pointers(spec, kernel) if element is not None}
+    except _Bad:
+        return {}
+
+
 def pointee(spec: LaunchSpec, parameter: Parameter) -> Element | None:
     """What a pointer points to: a type that is known, or a struct of numbers that are all alike."""
     spelling = spec.template.get(parameter.element, parameter.element)

@@ -40,6 +40,7 @@ from dice_lsp.worker.arguments import (
     BoundBuffer,
     Distribution,
     bind,
+    buffer_elements,
     declares_range,
     is_free,
 )
@@ -62,7 +63,7 @@ from dice_lsp.worker.code_notes import (
     own_text,
     single_interface,
 )
-from dice_lsp.worker.elements import Array, Element, Kind, element_of
+from dice_lsp.worker.elements import Array, Element, Kind
 from dice_lsp.worker.launch import (
     READ_UNORDERED,
     Backend,
@@ -357,7 +358,7 @@ class Judge:
 
     def _varies(self, distribution: Distribution) -> bool:
         """Some input is drawn differently under this distribution, and what then comes out is defined."""
-        elements = {p.name: self._kind(p.name) for p in self.job.kernel.parameters if p.pointer}
+        elements = {b.name: self._kind(b.name) for b in self.spec.buffers}
         inputs = [b for b in self.spec.buffers if b.role in (Role.IN, Role.IO) and is_free(b.init)]
         floats = [b for b in inputs if elements.get(b.name) is Kind.FLOAT]
         integer_results = any(
@@ -383,8 +384,7 @@ class Judge:
         return element is not None and element.storage.kind == "i" and element.kind is Kind.INT
 
     def _element(self, name: str) -> Element | None:
-        parameter = next(p for p in self.job.kernel.parameters if p.name == name)
-        return element_of(self.spec.template.get(parameter.element, parameter.element))
+        return buffer_elements(self.spec, self.job.kernel).get(name)
 
     def _launches(self, bound: Bound, steps: int, all_orders: bool) -> tuple[Launch, ...]:
         allowed = max(_LEAST_DEADLINE_S, steps * _DEADLINE_S_PER_STEP)
