@@ -585,7 +585,9 @@ def _place(path: str, root: Path, kind: Kind) -> Kind:
     if kind is Kind.FOLDER and (real == "/usr/include" or os.path.isfile(os.path.join(real, "cuda_runtime.h"))):
         return Kind.TOOLKIT
     if _below(real, os.path.realpath(root)):
-        return kind
+        # Without version control the workspace is the parent folder, which may be the user's own.
+        inside = PurePath(real).relative_to(os.path.realpath(root)).parts
+        return kind if _SECRET.isdisjoint(inside) else Kind.OUTSIDE
     parts = PurePath(real).parts
     if any(_below(real, place) for place in _NEVER) or not _SECRET.isdisjoint(parts):
         return Kind.OUTSIDE

@@ -125,12 +125,14 @@ def test_a_header_gets_the_flags_of_the_file_that_includes_it(project: Project) 
 def test_of_a_cpp_file_that_includes_it_a_header_gets_macros_and_folders_only(project: Project) -> None:
     project.put("scale.h")
     project.put("bind.cpp", '#include "scale.h"\n')
-    arguments = ["g++", "-O3", "-ffast-math", "-DBIND", "-Iinc", "-std=c++20", "-w", "bind.cpp"]
+    project.put("pch.h")
+    arguments = "g++ -O3 -ffast-math -DBIND -Iinc -std=c++20 -w -Winvalid-pch -include pch.h bind.cpp".split()
     project.database(
         "compile_commands.json", {"directory": str(project.root), "file": "bind.cpp", "arguments": arguments}
     )
     found = project.find("scale.h").flags
     assert found.flags == ("-DBIND", "-std=c++20") and found.include_dirs == (str(project.root / "inc"),)
+    assert found.pre_includes == ()
 
 
 def test_a_file_without_an_entry_gets_those_of_the_nearest_one(project: Project) -> None:
@@ -338,6 +340,14 @@ def test_folders_outside_of_the_workspace_are_left_out_with_a_sentence(project: 
     assert {row.fate for row in found.flags.rows if row.written.startswith("-i") or "-I" in row.written} == {
         Kind.OUTSIDE.value
     }
+
+
+def test_folders_of_keys_are_left_out_in_a_workspace_too(project: Project) -> None:
+    project.put("k.cu")
+    project.put(".ssh/id.h")
+    project.database("compile_commands.json", project.entry("k.cu", "-I.ssh -include .ssh/id.h -Iinc/../.ssh/x"))
+    found = project.find("k.cu").flags
+    assert found.include_dirs == () and found.pre_includes == ()
 
 
 def test_a_link_out_of_the_workspace_is_seen_through(project: Project, tmp_path: Path) -> None:
