@@ -83,6 +83,12 @@ def behind(recorded: Recorded, address: int, dtype: type, count: int, *, after: 
     return data[start : start + count * np.dtype(dtype).itemsize].view(dtype)
 
 
+def counted(recorded: Recorded) -> list[int]:
+    """`steps_done` of the device, before and after a launch."""
+    (at,) = [i for i, symbol in enumerate(recorded.symbols) if symbol.name == "steps_done"]
+    return [int(read(recorded, at).view(np.uint32)[0]) for read in (store.symbol_before, store.symbol_after)]
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_dynamic_shared_memory_and_each_size(built, runtime):
     report = captured(built, "row_sums", runtime)
@@ -118,7 +124,7 @@ def test_a_template_is_recorded_with_its_arguments(built):
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_managed_memory_a_struct_and_variables_of_the_device(built, runtime):
     report = captured(built, "heat", runtime)
-    assert report.kept is not None and [count.seen for count in report.kept.kernels] == [40]
+    assert report.kept is not None and [count.seen for count in report.kept.kernels] == [40, 40]
     _, found = launches(built, "heat", "heat")
     assert found[0].order == 1 and 2 <= len(found) <= session.DEFAULT_LAUNCHES
     for recorded in found:
@@ -134,8 +140,9 @@ def test_managed_memory_a_struct_and_variables_of_the_device(built, runtime):
         assert np.allclose(after, expected, rtol=1e-6, atol=1e-6)
         symbols = {symbol.name: at for at, symbol in enumerate(recorded.symbols)}
         assert np.array_equal(store.symbol_before(recorded, symbols["weights"]).view(np.float32), weights)
-        counted = [read(recorded, symbols["steps_done"]) for read in (store.symbol_before, store.symbol_after)]
-        assert [int(data.view(np.uint32)[0]) for data in counted] == [recorded.order - 1, recorded.order]
+        assert counted(recorded) == [recorded.order, recorded.order]
+    _, steps = launches(built, "heat", "count_step")
+    assert steps[0].parameters == () and all(counted(step) == [step.order - 1, step.order] for step in steps)
 
 
 def test_every_way_to_launch(built):
@@ -159,7 +166,9 @@ def test_every_way_to_launch(built):
     )
 
 
-@pytest.mark.parametrize(("program", "name"), [("row_sums", "row_sums"), ("tiled", "transposed"), ("heat", "heat")])
+@pytest.mark.parametrize(
+    ("program", "name"), [("row_sums", "row_sums"), ("tiled", "transposed"), ("heat", "heat"), ("ways", "from_host")]
+)
 def test_a_recorded_launch_runs_again_to_the_same_bits(built, bench, program, name):
     captured(built, program)
     path = built / f"{program}.cu"
