@@ -123,7 +123,7 @@ def _defined_name(code: str, at: int) -> str | None:
         before = code[:opened].rstrip()
         if before.endswith(">"):
             # A specialisation: `f<float>(`.
-            before = re.sub(r"<[^(){};]*>$", "", before).rstrip()
+            before = re.sub(r"<(?:[^<>(){};]|<[^<>(){};]*>)*>$", "", before).rstrip()
         word = re.search(r"[A-Za-z_]\w*$", before[-200:])
         if word is not None and word[0] not in _ATTRIBUTE:
             return word[0]

@@ -22,6 +22,8 @@ def kind_of(sentence: str) -> str:
     text = re.sub(r"^\w+ is a pointer to pointers", "X is a pointer to pointers", text)
     text = re.sub(r"^template arguments of \S+ are", "template arguments are", text)
     text = re.sub(r"^\S+ is not in this build", "it is not in this build", text)
+    text = re.sub(r"^(?:\w+=\d+(?:, )?)+ is too large", "the only size is too large", text)
+    text = re.sub(r"^(\w+): \S+?\[\d+\].*", r"\1: an element", text)
     text = re.sub(r"\b\d+(?:\.\d+)?\b", "N", text)
     return text[:140]
 
