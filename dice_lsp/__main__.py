@@ -33,6 +33,7 @@ from dice_lsp.config import Settings, resolve
 from dice_lsp.hint import candidate_title
 from dice_lsp.json_output import check_schema, fill_document, fill_schema
 from dice_lsp.pipeline import Engine, FillProgress
+from dice_lsp.project_files import project_at
 from dice_lsp.records import (
     CandidateReport,
     Compiled,
@@ -212,7 +213,14 @@ def _infill(arguments: argparse.Namespace) -> int:
     applied = None if chosen is None else chosen.label
     assert region.kernel is not None
     if arguments.json:
-        spec = launch_spec(document.text, region.kernel, parse(document.text), calls=calls_of(document))
+        spec = launch_spec(
+            document.text,
+            region.kernel,
+            parse(document.text),
+            calls=calls_of(document),
+            project=project_at(str(arguments.file.resolve()), settings),
+            path=str(arguments.file.resolve()),
+        )
         print(json.dumps(fill_document(arguments.file, region, spec, report, applied), indent=2))
     else:
         console = Console()

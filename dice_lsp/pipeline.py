@@ -22,6 +22,7 @@ from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
 from dice_lsp.flag_finder import FoundFlags, shared_finder
 from dice_lsp.process import ChildDied, ChildError, Readiness
+from dice_lsp.project_files import project_at
 from dice_lsp.records import (
     Baseline,
     Build,
@@ -163,7 +164,7 @@ class Engine:
         self._worker.interrupt()
         settings = settings or self.settings
         count = candidates or settings.candidates
-        model, spec = await asyncio.to_thread(_read_for_fill, region)
+        model, spec = await asyncio.to_thread(_read_for_fill, region, path, settings)
         flags = await asyncio.to_thread(shared_finder().find, path, settings)
         fill = _Fill(region, path, spec, flags, count, settings, on_progress)
         arrived: asyncio.Queue[Candidate | None] = asyncio.Queue()
@@ -282,7 +283,7 @@ class Engine:
         says so. `settings` are those of the document's folder, where they differ from the engine's in what a job says.
         """
         settings = settings or self.settings
-        chosen, specs = await asyncio.to_thread(_read_for_check, document, kernels)
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, path, settings, kernels)
         flags = await asyncio.to_thread(shared_finder().find, path, settings)
         budget = _Budget(budget_s)
 
@@ -324,14 +325,14 @@ class Engine:
         self, document: Document, path: str, kernels: Sequence[str] | None = None
     ) -> tuple[tuple[Kernel, LaunchSpec], ...]:
         """The kernels of a document, all or those named, with their launches as `check` takes them; nothing is compiled."""
-        chosen, specs = await asyncio.to_thread(_read_for_check, document, kernels)
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, path, self.settings, kernels)
         return tuple(zip(chosen, specs, strict=True))
 
     async def code(
         self, document: Document, path: str, kernel_id: str, *, settings: Settings | None = None
     ) -> Compiled | str:
         """A kernel's machine code, to be kept as a baseline; or one sentence on why there is none."""
-        chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, path, settings or self.settings, [kernel_id])
         if not chosen:
             return f"there is no kernel {kernel_id} in this file"
         settings = settings or self.settings
@@ -349,7 +350,7 @@ class Engine:
 
         It may take many seconds, and ends at once when a fill or a check begins.
         """
-        chosen, specs = await asyncio.to_thread(_read_for_check, document, [kernel_id])
+        chosen, specs = await asyncio.to_thread(_read_for_check, document, path, settings or self.settings, [kernel_id])
         if not chosen:
             return Sanitized((), (), f"there is no kernel {kernel_id} in this file")
         settings = settings or self.settings
@@ -410,17 +411,22 @@ def _decode_settings(settings: Settings) -> DecodeSettings:
 # Reading a long text takes longer than the loop may stand still, so these two run on a thread.
 
 
-def _read_for_fill(region: Region) -> tuple[SourceModel, LaunchSpec]:
+def _read_for_fill(region: Region, path: str, settings: Settings) -> tuple[SourceModel, LaunchSpec]:
     assert region.kernel is not None, "a region comes from source.selection, which refuses places outside kernels"
     model = parse(region.document.text)
-    return model, launch_spec(region.document.text, region.kernel, model, calls=calls_of(region.document))
+    text, project = region.document.text, project_at(path, settings)
+    return model, launch_spec(text, region.kernel, model, calls=calls_of(region.document), project=project, path=path)
 
 
-def _read_for_check(document: Document, names: Sequence[str] | None) -> tuple[list[Kernel], list[LaunchSpec]]:
+def _read_for_check(
+    document: Document, path: str, settings: Settings, names: Sequence[str] | None
+) -> tuple[list[Kernel], list[LaunchSpec]]:
     model = parse(document.text)
     chosen = [kernel for kernel in model.kernels if names is None or kernel.id in names or kernel.name in names]
-    calls = calls_of(document)
-    return chosen, [launch_spec(document.text, kernel, model, calls=calls) for kernel in chosen]
+    calls, project = calls_of(document), project_at(path, settings)
+    return chosen, [
+        launch_spec(document.text, kernel, model, calls=calls, project=project, path=path) for kernel in chosen
+    ]
 
 
 def fill_request(region: Region, model: SourceModel, spec: LaunchSpec, candidates: int, seed: int) -> FillRequest:

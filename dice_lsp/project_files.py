@@ -13,6 +13,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from dice_lsp.config import Settings
+from dice_lsp.flag_finder import shared_finder
 from dice_lsp.include_graph import includes_of
 from dice_lsp.source.positions import decode_bytes
 from dice_lsp.workspace import workspace_root
@@ -198,3 +200,10 @@ def project_of(path: str, include_dirs: tuple[str, ...] = ()) -> ProjectFiles:
     """The project that the file at `path` belongs to; the same object for the same project and flags."""
     root = workspace_root(Path(os.path.abspath(path)).parent)
     return _project(str(root), tuple(include_dirs))
+
+
+def project_at(path: str, settings: Settings) -> ProjectFiles | None:
+    """The project of a file of host code, with the include folders that its build names; None for a Python file."""
+    if path.endswith((".py", ".ipynb")) or not os.path.isdir(os.path.dirname(path)):
+        return None
+    return project_of(path, shared_finder().find(path, settings).flags.project_dirs)

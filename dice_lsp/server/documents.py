@@ -17,6 +17,7 @@ from attrs import frozen
 from dice_lsp.config import Settings
 from dice_lsp.flag_finder import FoundFlags, shared_finder
 from dice_lsp.include_graph import Headers, HeaderSet
+from dice_lsp.project_files import ProjectFiles, project_at
 from dice_lsp.records import Document, Kernel, Problem
 from dice_lsp.server import from_lsp
 from dice_lsp.server.keys import KernelKeys, settings_context
@@ -48,6 +49,8 @@ class Snapshot:
     headers: HeaderSet
     flags: FoundFlags
     """What a compiler is told of this file, by its project and the settings."""
+    project: ProjectFiles | None = None
+    """The files around it, where a program that launches its kernels may be."""
 
     def kernel(self, name: str) -> Kernel | None:
         """By its id, or by its name where that is enough."""
@@ -223,7 +226,8 @@ class Documents:
         flags = shared_finder().find(path, settings)
         headers = self._headers.of(text, path, flags.flags.project_dirs)
         context = f"{settings_context(settings)} {headers.digest} {flags.digest}"
-        keys = self._keys.of(model, context, calls_of(document))
+        project = project_at(path, settings)
+        keys = self._keys.of(model, context, calls_of(document), project, path)
         directives = {kernel.id: parse_directives(text, kernel) for kernel in model.kernels}
         directives = {name: directive for name, directive in directives.items() if directive.comments}
         read = {comment for directive in directives.values() for comment in directive.comments}
@@ -231,5 +235,5 @@ class Documents:
         # Two kernels of one name share the directives at their forward declarations.
         problems = list(dict.fromkeys([*problems, *stray_directives(model, read)]))
         return Snapshot(
-            document, path, LineIndex(document.shown), model, keys, tuple(problems), directives, headers, flags
+            document, path, LineIndex(document.shown), model, keys, tuple(problems), directives, headers, flags, project
         )

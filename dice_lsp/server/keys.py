@@ -7,7 +7,7 @@ is passed in. White space, comments and host code that is none of these do not c
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import attrs
@@ -16,6 +16,7 @@ from dice_lsp.config import Settings
 from dice_lsp.records import Kernel, LaunchSpec
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launches import launch_spec
+from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.python_calls import PythonCalls
 from dice_lsp.source.slice import blank, device_slice
 from dice_lsp.source.tokens import code
@@ -50,15 +51,27 @@ class KernelKeys:
     def __init__(self) -> None:
         self._specs: OrderedDict[str, str] = OrderedDict()
 
-    def of(self, model: SourceModel, context: str, calls: PythonCalls | None = None) -> Mapping[str, str]:
-        """Kernel id -> key. Linear in the text, so it runs beside the loop. `calls` is as for `launch_spec`."""
+    def of(
+        self,
+        model: SourceModel,
+        context: str,
+        calls: PythonCalls | None = None,
+        project: ProjectTexts | None = None,
+        path: str = "",
+    ) -> Mapping[str, str]:
+        """Kernel id -> key. Linear in the text, so it runs beside the loop. The last three are as for `launch_spec`."""
         text, kernels = model.text, model.kernels
         if not kernels:
             return {}
         spans = [(kernel.start, kernel.end) for kernel in kernels]
         device_text = text if len(text) > LONG_TEXT else device_slice(text).text
         shared = _hash(context, _words_of(blank(device_text, spans)))
-        surroundings = _hash(" ".join(blank(text, spans).split()), repr(calls))
+        generation = project.generation if project is not None else 0
+        surroundings = _hash(" ".join(blank(text, spans).split()), repr(calls), path, str(generation))
+
+        def read(kernel: Kernel) -> LaunchSpec:
+            return launch_spec(text, kernel, model, calls=calls, project=project, path=path)
+
         bodies = {kernel.id: _body_words(text[kernel.start : kernel.end]) for kernel in kernels}
         by_name: dict[str, list[str]] = {}
         for kernel in kernels:
@@ -73,15 +86,15 @@ class KernelKeys:
                 for other in by_name[name]
                 if other != kernel.id
             )
-            spec = self._spec(model, kernel, _hash(surroundings, text[kernel.start : kernel.end]), calls)
+            spec = self._spec(model, kernel, _hash(surroundings, text[kernel.start : kernel.end]), read)
             keys[kernel.id] = _hash(kernel.qualified_name, shared, body, *(bodies[name] for name in named), spec)
         return keys
 
-    def _spec(self, model: SourceModel, kernel: Kernel, inputs: str, calls: PythonCalls | None) -> str:
+    def _spec(self, model: SourceModel, kernel: Kernel, inputs: str, read: Callable[[Kernel], LaunchSpec]) -> str:
         """All of a kernel's launch spec and its reference's text as one string, computed once for the same `inputs`."""
         known = self._specs.pop(inputs, None)
         if known is None:
-            spec = launch_spec(model.text, kernel, model, calls=calls)
+            spec = read(kernel)
             known = repr(_without_lines(spec))
             if spec.reference is not None and spec.reference.via == "function":
                 found = (function for function in model.functions if function.name == spec.reference.text)

@@ -46,4 +46,12 @@ class LaunchSpecs:
 def read_spec(snapshot: Snapshot, kernel: Kernel, directive: Directive) -> LaunchSpec:
     """The launch spec of a kernel with this directive in the place of its own."""
     calls = calls_of(snapshot.document)
-    return launch_spec(snapshot.model.text, kernel, snapshot.model, directive=directive, calls=calls)
+    return launch_spec(
+        snapshot.model.text,
+        kernel,
+        snapshot.model,
+        directive=directive,
+        calls=calls,
+        project=snapshot.project,
+        path=snapshot.path,
+    )
