@@ -15,15 +15,43 @@ _SUFFIXES = (
     "_reference",
     "_naive",
     "_host",
+    "_serial",
+    "_on_host",
+    "_on_cpu",
     "CPU",
     "Ref",
-    "Cpu",
     "Gold",
     "Reference",
     "Host",
+    "OnHost",
+    "OnCPU",
+    "Serial",
 )
-_PREFIXES = ("cpu_", "ref_", "host_", "gold_", "reference_", "naive_", "cpu", "ref")
-_KERNEL_SUFFIX = re.compile(r"(?:_?[kK]ernel|_?[gG]pu|_?GPU|_?cuda|_?CUDA|_?device|_?d)(?:_?v?\d+)?$|_?v?\d+$")
+_PREFIXES = (
+    "cpu_",
+    "ref_",
+    "host_",
+    "gold_",
+    "reference_",
+    "naive_",
+    "serial_",
+    "compute_",
+    "compute_cpu_",
+    "cpu",
+    "ref",
+    "host",
+    "compute",
+)
+_ENDS_ONLY = ("compute_", "compute")
+"""Prefixes that mean the CPU only together with a suffix: `compute_norm_cpu`, and not `compute_norm`."""
+_KERNEL_SUFFIX = re.compile(
+    r"(?:_?[kK]ernels?|_?[oO]n_?(?:gpu|GPU|Gpu|device|Device)|_?[gG]pu|_?GPU|_?[cC]uda|_?CUDA|_?[dD]evice|_?d)(?:_?v?\d+)?$"
+    r"|_?v?\d+$"
+)
+_PLACE = re.compile(
+    r"^(?:[dh]_|dev_?|host_?|gpu_?|cpu_?|device_?|[gs]_)(?=\w)|(?<=\w)(?:_[dh]|_dev|_host|_gpu|_cpu|_device)$"
+)
+"""What a parameter's name says of where its memory is."""
 
 
 def find_reference(kernel: Kernel, model: SourceModel, template: Mapping[str, str]) -> Reference | None:
@@ -58,7 +86,9 @@ def _belongs_to_another(function: Function, kernel: Kernel, model: SourceModel) 
 @functools.lru_cache(maxsize=4096)
 def _names(base: str) -> frozenset[str]:
     """What the CPU function of a kernel called `base` may be called, in lower case."""
-    names = {*(base + suffix for suffix in _SUFFIXES), *(prefix + base for prefix in _PREFIXES)}
+    names = {base + suffix for suffix in _SUFFIXES}
+    names |= {prefix + base for prefix in _PREFIXES if prefix not in _ENDS_ONLY}
+    names |= {prefix + base + suffix for prefix in _ENDS_ONLY for suffix in _SUFFIXES}
     return frozenset(name.lower() for name in names)
 
 
@@ -84,6 +114,8 @@ def matched_parameters(function: Function, kernel: Kernel, template: Mapping[str
         )  # fmt: skip
 
     writable = {p.name for p in kernel.parameters if p.pointer and not p.const}
+    plain = {_PLACE.sub("", label): parameter for label, parameter in own.items()}
+    placed = {p.name: plain.get(_PLACE.sub("", p.name)) for p in function.parameters}
     if all(p.name in own and alike(p, own[p.name]) for p in function.parameters):
         names = {p.name: p.name for p in function.parameters}
         return names if writable <= names.keys() else None
@@ -91,6 +123,11 @@ def matched_parameters(function: Function, kernel: Kernel, template: Mapping[str
         alike(a, b) for a, b in zip(function.parameters, kernel.parameters, strict=True)
     ):
         return {a.name: b.name for a, b in zip(function.parameters, kernel.parameters, strict=True)}
+    # `h_x` of the host is `d_x` of the device, whatever else the kernel is told.
+    names = {label: parameter.name for label, parameter in placed.items() if parameter is not None}
+    if len(plain) == len(own) and len(set(names.values())) == len(function.parameters) == len(names):
+        if writable <= set(names.values()) and all(alike(p, own[names[p.name]]) for p in function.parameters):
+            return names
     return None
 
 
