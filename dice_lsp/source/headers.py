@@ -178,6 +178,7 @@ def match_angle_back(piece: list[str], at: int) -> int:
 def template_names(spelling: str) -> tuple[str, ...]:
     """Names of template parameters: `typename T, int N = 4` -> `("T", "N")`."""
     names = []
+    spelling = without_comments(spelling)  # which may hold a comma or an equals sign
     for begin, end in split_top_level(spelling, angles=True):
         part = spelling[begin:end].split("=")[0]
         words = [part[token.start : token.end] for token in code(part) if token.kind is Kind.NAME]
@@ -189,6 +190,7 @@ def template_names(spelling: str) -> tuple[str, ...]:
 def template_defaults(spelling: str) -> dict[str, str]:
     """Default arguments of template parameters: `typename T, int N = 4` -> `{"N": "4"}`."""
     defaults = {}
+    spelling = without_comments(spelling)
     for begin, end in split_top_level(spelling, angles=True):
         part = spelling[begin:end]
         head, equals, value = part.partition("=")

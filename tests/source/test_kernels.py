@@ -353,3 +353,10 @@ def test_kernels_of_one_name_have_ids_of_their_own() -> None:
     assert [kernel.id for kernel in kernels] == ["a::k", "b::k", "k@7", "k@8", "alone"]
     assert len({kernel.id for kernel in kernels}) == len(kernels)
     assert {kernel.name for kernel in kernels} == {"k", "alone"}
+
+
+def test_comments_in_a_template_list_are_no_part_of_it() -> None:
+    text = "template <const int A, // 16, M=16*4=64\n  int B = 2, /* x=1, */ typename T>\n__global__ void k(T* x) { }"
+    (kernel,) = parse(text).kernels
+    assert kernel.template == ("A", "B", "T")
+    assert template_defaults("int A, // N=4, 5\n int B = 2") == {"B": "2"}
