@@ -43,6 +43,7 @@ from dice_lsp.records import (
     Judged,
     JudgeJob,
     Kernel,
+    LaunchSpec,
     NotCompared,
     NotCompiled,
     NotTimed,
@@ -72,7 +73,7 @@ from dice_lsp.worker.instantiations import Instantiation, merged, others
 from dice_lsp.worker.launch import Backend, Source
 from dice_lsp.worker.layouts import laid_out
 from dice_lsp.worker.program import CompileJob, Program, build_keys
-from dice_lsp.worker.recorded import Recordings, with_recordings
+from dice_lsp.worker.recorded import Recordings, own_label, with_recordings
 from dice_lsp.worker.sanitizer import Tool, find_tool, sanitize
 from dice_lsp.worker.verify import verify
 
@@ -344,7 +345,8 @@ class Worker:
             job.emit("verdict", to_wire(verdict, Verdict))
         timing, comparison = self._timed(wanted, source, baseline or _kept_baseline(wanted), verdict, job)
         sizes = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims)
-        first = ": ".join(part for part in (wanted.spec.label, sizes) if part) or "the only case"
+        own = wanted.spec.label if wanted.spec.captured is None else own_label(wanted.spec)
+        first = ": ".join(part for part in (own, sizes) if part) or "the only case"
         verdict = downgraded(timing, first) or _with_timed_checks(verdict, timing)
         if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
             self._killed[key] += 1
@@ -423,7 +425,7 @@ class Worker:
             reference = " ".join(wanted.text[f.start : f.end] for f in functions)
         digest = hashlib.sha256()
         for part in (
-            sliced, json.dumps(to_wire(wanted.spec), sort_keys=True), reference, repr(wanted.flags),
+            sliced, json.dumps(to_wire(without_places(wanted.spec)), sort_keys=True), reference, repr(wanted.flags),
             here.arch, here.device, here.driver, toolkit, *(f"{name}\n{text}" for name, text in program.header_texts.items()),
         ):  # fmt: skip
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
@@ -543,6 +545,11 @@ def launch_figures(wanted: JudgeJob) -> tuple[int | None, int | None]:
 
 def _slice_key(wanted: JudgeJob) -> str:
     return kernel_slice_key(device_slice(wanted.text).text, wanted.kernel, parse(wanted.text).kernels)
+
+
+def without_places(spec: LaunchSpec) -> LaunchSpec:
+    """The spec without where in a text its launches stand: a line that is put in above changes nothing of them."""
+    return evolve(spec, label="", cases=tuple(evolve(case, label="") for case in spec.cases))
 
 
 def _source(wanted: JudgeJob, kernel: Kernel, program: Program, build: Compiled) -> Source:

@@ -48,7 +48,7 @@ from dice_lsp.worker.device import (
 )
 from dice_lsp.worker.launch import Backend, Faulted, NotSupported, Prepared, Ran, Source
 from dice_lsp.worker.machine_code import same_machine_code
-from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded
+from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, own_label
 from dice_lsp.worker.reference import decoded, with_inputs
 from dice_lsp.worker.tolerance import MAX_SLACK, choose
 from dice_lsp.worker.tolerance import compare as compare_outputs
@@ -340,8 +340,7 @@ def _bind(job: JudgeJob, source: Source, backend: GpuBackend) -> list[Bound] | B
     """
     assert backend.info is not None
     if job.spec.captured is not None:
-        label = job.spec.label or "captured"
-        recorded = bind_recorded(job.spec.captured, label, job.spec, job.kernel, source.compiled)
+        recorded = bind_recorded(job.spec.captured, own_label(job.spec), job.spec, job.kernel, source.compiled)
         if isinstance(recorded, RecordedCase):
             sets = 1 if recorded.bound.bytes >= ENOUGH_L2 * backend.info.l2_bytes else 2
             others = [_near(recorded.bound, job.seed + number) for number in range(1, 1 + sets)]

@@ -109,6 +109,13 @@ def is_only_recorded(spec: LaunchSpec) -> bool:
     return spec.captured is not None and spec.origins.get("grid") is Origin.CAPTURED
 
 
+def own_label(spec: LaunchSpec) -> str:
+    """What the recorded launch that is timed is called."""
+    return next(
+        (case.label for case in spec.cases if case.captured == spec.captured), spec.label or "the recorded launch"
+    )
+
+
 def _named(reference: Reference, kernel: Kernel, path: str, text_key: str) -> tuple[Recorded, ...]:
     """The launches that `ref captured NAME` means. Raises `CaptureError`."""
     if not reference.text:

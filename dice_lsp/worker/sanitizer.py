@@ -41,7 +41,7 @@ from dice_lsp.worker import sanitized_run
 from dice_lsp.worker.arguments import BadSpec, Bound, bind
 from dice_lsp.worker.cases import Budget, choose_cases, same_template
 from dice_lsp.worker.launch import BufferArgument, ScalarArgument, Source
-from dice_lsp.worker.recorded import bind_recorded, is_only_recorded
+from dice_lsp.worker.recorded import bind_recorded, is_only_recorded, own_label
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """In the order in which they run: memory first, because what the others say of a kernel that leaves its buffers is void."""
@@ -137,7 +137,7 @@ def small_cases(
 
 def _small_recorded(spec: LaunchSpec, kernel: Kernel, compiled: Compiled | None) -> tuple[Bound, ...] | str:
     """The recorded launches of this instantiation that are small enough; or why there is none."""
-    own = (spec.captured, spec.label or "captured")
+    own = (spec.captured, own_label(spec))
     others = [(case.captured, case.label) for case in spec.cases if same_template(case, spec)]
     bounds, reasons = [], ["no recorded launch is small enough for it"]
     for launch, label in (own, *others):

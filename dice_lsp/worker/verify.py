@@ -90,7 +90,7 @@ from dice_lsp.worker.policies import (
     Try,
     like,
 )
-from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded
+from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, own_label
 from dice_lsp.worker.reference import (
     BadReference,
     Expectation,
@@ -331,7 +331,7 @@ class Judge:
             case.captured: case.label for case in self.spec.cases if case.captured and same_template(case, self.spec)
         }
         if self.spec.captured is not None:
-            launches.setdefault(self.spec.captured, self.spec.label or "the recorded launch")
+            launches.setdefault(self.spec.captured, own_label(self.spec))
         tries: list[Try] = []
         limit = _EMULATED_BYTES if self.on_host else MEMORY_LIMIT_BYTES
         for launch, label in launches.items():

@@ -117,6 +117,15 @@ def test_each_launch_has_its_own_shape_and_sizes(worker: Worker) -> None:
     assert isinstance(own, Wrong) and own.case == "launch at line 90: n=5000"
 
 
+def test_the_evidence_follows_the_launches_and_not_where_they_stand(worker: Worker) -> None:
+    def key(*cases: LaunchCase, label: str = "launch at line 90") -> str:
+        return judged(worker, "scale", attrs.evolve(SCALE, cases=cases, label=label), verify=False).evidence.key
+
+    lower = attrs.evolve(OTHER, label="launch at line 211")
+    assert key(OTHER) == key(lower) == key(OTHER, label="launch at line 91")
+    assert len({key(), key(OTHER), key(OTHER, OTHER), key(attrs.evolve(OTHER, block=("m / 2", "1", "1")))}) == 4
+
+
 def test_a_launch_that_cannot_be_made_is_told_of(worker: Worker) -> None:
     cases = (
         attrs.evolve(OTHER, label="launch at line 1", grid=("k", "1", "1")),
