@@ -532,8 +532,10 @@ static Status wait_for(Handle event, double until_s)
    A kernel may wait for the host or for one that is launched later, so the wait has an end: STATUS_NOT_READY. */
 static Status settle(Handle context, Handle stream)
 {
+    /* Where something runs that does not end, nobody is to wait again and again for as long. */
+    static double patience_s = -1;
     Handle event;
-    double until_s = now_s() + state.wait_s;
+    double until_s = now_s() + (patience_s < 0 ? state.wait_s : patience_s);
     Status status = driver.event_create(&event, EVENT_WITHOUT_TIMING);
     if (status != STATUS_OK)
         return status;
@@ -550,6 +552,7 @@ static Status settle(Handle context, Handle stream)
             status = wait_for(event, until_s);
     }
     driver.event_destroy(event);
+    patience_s = status == STATUS_NOT_READY ? 0.25 : -1;
     return status;
 }
 
@@ -793,10 +796,15 @@ static void find_symbols(Launch *launch, Handle function)
 
 /* Kernels and which of their launches are recorded. */
 
-static int kernel_of(const char *symbol)
+static int kernel_of(Handle function, const char *symbol)
 {
+    /* Names are long and much alike; that of a handle is looked at first. */
+    static int latest[256];
+    size_t slot = ((uintptr_t)function >> 4) % 256;
     int found = -1;
     pthread_mutex_lock(&table_lock);
+    if (latest[slot] < state.kernel_count && strcmp(state.kernels[latest[slot]]->name, symbol) == 0)
+        found = latest[slot];
     for (int i = 0; i < state.kernel_count && found < 0; i++)
         if (strcmp(state.kernels[i]->name, symbol) == 0)
             found = i;
@@ -816,6 +824,8 @@ static int kernel_of(const char *symbol)
             free(kernel);
         }
     }
+    if (found >= 0)
+        latest[slot] = found;
     pthread_mutex_unlock(&table_lock);
     return found;
 }
@@ -845,6 +855,11 @@ static uint64_t shape_of(const LaunchArguments *of, const ParameterState *parame
 
 static bool is_power_of_two(uint64_t number) { return (number & (number - 1)) == 0; }
 
+static bool has_enough(const KernelState *kernel)
+{
+    return kernel->recorded >= 2 * state.launches || kernel->bare >= 2 * state.launches;
+}
+
 /* Why this launch is recorded, or NULL. The future is not known: the first, each that is larger than all before, new
    shapes while there is room, then ever fewer. The reader keeps the best of them. */
 static const char *reason_for(KernelState *kernel, const LaunchArguments *of, uint64_t shape)
@@ -862,8 +877,6 @@ static const char *reason_for(KernelState *kernel, const LaunchArguments *of, ui
     }
     bool larger = threads > kernel->most_threads + kernel->most_threads / 4;
     uint64_t recorded = kernel->recorded + kernel->bare;
-    if (kernel->recorded >= most || kernel->bare >= most)
-        return NULL;
     if (kernel->recorded == 0)
         return "first"; /* those before it, if any, could not be recorded with their memory */
     if (larger)
@@ -1126,7 +1139,7 @@ static void before_launch(uint32_t number, const ApiCallback *call)
 {
     LaunchArguments of;
     unsigned cluster[3] = {1, 1, 1};
-    bool cooperative, readable;
+    bool cooperative, readable = false;
     if (!read_arguments(number, call->arguments, &of, cluster, &cooperative))
         return;
     const char *symbol = call->symbol;
@@ -1134,7 +1147,7 @@ static void before_launch(uint32_t number, const ApiCallback *call)
     if ((symbol == NULL || *symbol == '\0') && driver.function_name != NULL)
         if (driver.function_name(&symbol, of.function) != STATUS_OK)
             symbol = NULL;
-    int id = symbol ? kernel_of(symbol) : -1;
+    int id = symbol ? kernel_of(of.function, symbol) : -1;
     if (id < 0) {
         state.counters->head[HEAD_OTHER_LAUNCHES]++;
         leave_own_calls(mode);
@@ -1149,10 +1162,10 @@ static void before_launch(uint32_t number, const ApiCallback *call)
         return;
     }
     static __thread ParameterState parameters[MAX_PARAMETERS];
-    size_t count = parameters_of(&of, parameters, &readable);
+    size_t count = has_enough(kernel) ? 0 : parameters_of(&of, parameters, &readable);
     pthread_mutex_lock(&table_lock);
     uint64_t order = ++kernel->seen;
-    const char *why = reason_for(kernel, &of, shape_of(&of, parameters, count));
+    const char *why = has_enough(kernel) ? NULL : reason_for(kernel, &of, shape_of(&of, parameters, count));
     if (why != NULL) {
         uint64_t threads = 1;
         for (int i = 0; i < 3; i++)
