@@ -10,7 +10,7 @@ import ast
 import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from attrs import frozen
 
@@ -113,6 +113,7 @@ MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "CELU": ("torch.nn.functional.celu", ("alpha",)),
     "SELU": ("torch.nn.functional.selu", ()),
     "GELU": ("torch.nn.functional.gelu", ("approximate",)),
+    "GLU": ("torch.nn.functional.glu", ("dim",)),
     "SiLU": ("torch.nn.functional.silu", ()),
     "Mish": ("torch.nn.functional.mish", ()),
     "Sigmoid": ("torch.sigmoid", ()),
@@ -250,11 +251,14 @@ class _Program:
 
     # Tensors
 
-    def _made(self, node: ast.expr, names: Mapping[str, "Tensor | Number | None"]) -> Tensor | Number | None:
+    def _made(
+        self, node: ast.expr, names: Mapping[str, "Tensor | Number | tuple[Number, ...] | None"]
+    ) -> Tensor | Number | None:
         """What an argument is: a tensor that is made or was named, a number, or None."""
         match node:
             case ast.Name(id=name) if name in names:
-                return names[name]
+                known = names[name]
+                return None if isinstance(known, tuple) else known
             case ast.Call(func=ast.Attribute(value=base, attr=method)) if self._dotted(node.func) is None:
                 tensor = self._made(base, names)
                 if not isinstance(tensor, Tensor):
@@ -280,7 +284,9 @@ class _Program:
             return None
         return None if isinstance(value, tuple) else value
 
-    def _created(self, node: ast.Call, names: Mapping[str, "Tensor | Number | None"]) -> Tensor | None:
+    def _created(
+        self, node: ast.Call, names: Mapping[str, "Tensor | Number | tuple[Number, ...] | None"]
+    ) -> Tensor | None:
         dotted = self._dotted(node.func) or ""
         module, _, maker = dotted.rpartition(".")
         if module != "torch" or maker not in _MAKERS:
@@ -294,11 +300,11 @@ class _Program:
             sizes = node.args[:1]
         elif "size" in keywords:
             sizes = [keywords["size"]]
-        numbers = {k: v for k, v in names.items() if isinstance(v, (int, float))}
+        numbers = {k: v for k, v in names.items() if isinstance(v, (int, float, tuple))}
         shape: list[int] = []
         try:
             for size in sizes:
-                value = self._number(size, numbers, many=True)
+                value = self._number(size.value if isinstance(size, ast.Starred) else size, numbers, many=True)
                 shape += [int(part) for part in (value if isinstance(value, tuple) else (value,))]
         except (_Unclear, ArithmeticError):
             return None
@@ -320,23 +326,53 @@ class _Program:
             else None
         )
 
-    def _returned(self, name: str) -> tuple[Tensor | Number | None, ...] | None:
+    def _returned(self, name: str) -> "tuple[Tensor | Number | tuple[Number, ...] | None, ...] | None":
         """The items of the list that a function without parameters returns."""
         function = self.functions.get(name)
         if function is None or function.args.args:
             return None
-        values: dict[str, Tensor | Number | None] = {}
+        values: dict[str, Tensor | Number | tuple[Number, ...] | None] = {}
         for statement in function.body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=target)], value=value):
-                    values[target] = self._made(value, values)
+                    values[target] = self._item(value, values)
                 case ast.Return(value=ast.List(elts=items) | ast.Tuple(elts=items)):
-                    return tuple(self._made(item, values) for item in items)
+                    return tuple(self._item(item, values) for item in items)
                 case ast.Expr(value=ast.Constant()):
                     continue
                 case _:
                     return None
         return None
+
+    def _item(
+        self, node: ast.expr, values: Mapping[str, "Tensor | Number | tuple[Number, ...] | None"]
+    ) -> "Tensor | Number | tuple[Number, ...] | None":
+        """A tensor, a number, or a tuple of numbers."""
+        made = self._made(node, values)
+        if made is not None:
+            return made
+        numbers = {name: value for name, value in values.items() if isinstance(value, (int, float, tuple))}
+        try:
+            return self._number(node, numbers, many=True)
+        except (_Unclear, ArithmeticError):
+            return None
+
+    def weights(self, node: ast.ClassDef) -> dict[str, tuple[Tensor | None, str]]:
+        """Attributes that are `nn.Parameter(...)` -> the tensor, where it is known, and how it is made."""
+        init = self._init_values(node)
+        found: dict[str, tuple[Tensor | None, str]] = {}
+        for name, value in _attributes(node).items():
+            if isinstance(value, ast.Call) and self._dotted(value.func) == "torch.nn.Parameter" and value.args:
+                made = self._made(value.args[0], init)
+                found[name] = made if isinstance(made, Tensor) else None, ast.unparse(value)
+        return found
+
+    @cached_property
+    def shared(self) -> Mapping[str, Tensor | None]:
+        """Weights that `Model` and `ModelNew` make alike, and that a harness therefore gives the same values."""
+        classes = [self.classes.get(name) for name in (REFERENCE_CLASS, NEW_CLASS)]
+        first, second = ({} if node is None else self.weights(node) for node in classes)
+        return {name: made[0] for name, made in first.items() if second.get(name) == made}
 
     # Calls
 
@@ -381,7 +417,10 @@ class _Program:
         if given is None or len(given) > len(parameters):
             given = ()
         inputs: dict[str, Tensor | Number | None] = dict.fromkeys(parameters)
-        inputs |= dict(zip(parameters, given, strict=False))
+        items = [None if isinstance(item, tuple) else item for item in given]
+        inputs |= dict(zip(parameters, items, strict=False))
+        weights = self.weights(node)
+        inputs |= {weight_name(label): tensor for label, (tensor, _) in weights.items()}
         attributes = self._numbers_of(node, self._init_values(node))
         alias: dict[str, str | None] = {parameter: parameter for parameter in parameters}
         calls = [call for statement in forward.body for call in _called(statement, functions)]
@@ -391,7 +430,7 @@ class _Program:
         found: list[tuple[str, Caller]] = []
         for statement in forward.body:
             for call in _called(statement, functions):
-                names = tuple(_same_tensor(item, alias) for item in call.args)
+                names = tuple(self._named(item, alias, name) for item in call.args)
                 values = tuple(
                     inputs[label] if label is not None else self._argument(item, attributes, inputs)
                     for item, label in zip(call.args, names, strict=True)
@@ -419,22 +458,35 @@ class _Program:
                 found[0] = label, Caller(caller.arguments, caller.names, reference)
         return found
 
+    def _named(self, node: ast.expr, alias: Mapping[str, str | None], owner: str) -> str | None:
+        """The parameter of `forward`, or the weight, that an argument is."""
+        inner = _without_same(node)
+        if (
+            isinstance(inner, ast.Attribute)
+            and _is_self(inner.value)
+            and owner == NEW_CLASS
+            and inner.attr in self.shared
+        ):
+            return weight_name(inner.attr)
+        return _same_tensor(node, alias)
+
     def _argument(
         self, node: ast.expr, attributes: Mapping[str, Number], inputs: Mapping[str, "Tensor | Number | None"]
     ) -> Tensor | Number | None:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            return attributes.get(node.attr)
+        inner = _without_same(node)
+        if isinstance(inner, ast.Attribute) and _is_self(inner.value):
+            return attributes.get(inner.attr, inputs.get(weight_name(inner.attr)))
         return self._made(node, inputs)
 
     # What `Model` says
 
-    def _init_values(self, node: ast.ClassDef) -> dict[str, Number]:
+    def _init_values(self, node: ast.ClassDef) -> "dict[str, Number | tuple[Number, ...]]":
         """Parameters of a constructor -> their numbers, by `get_init_inputs` and their defaults."""
         init = _method(node, "__init__")
         if init is None:
             return {}
         parameters = [argument.arg for argument in init.args.args][1:]
-        values: dict[str, Number] = {}
+        values: dict[str, Number | tuple[Number, ...]] = {}
         defaults = init.args.defaults
         for parameter, default in zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True):
             try:
@@ -445,13 +497,13 @@ class _Program:
                 values[parameter] = number
         given = self._returned("get_init_inputs")
         for parameter, value in zip(parameters, given or (), strict=False):
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float, tuple)):
                 values[parameter] = value
             else:
                 values.pop(parameter, None)
         return values
 
-    def _numbers_of(self, node: ast.ClassDef, init: Mapping[str, Number]) -> dict[str, Number]:
+    def _numbers_of(self, node: ast.ClassDef, init: "Mapping[str, Number | tuple[Number, ...]]") -> dict[str, Number]:
         """Attributes that the constructor sets once, to a number."""
         found: dict[str, Number] = {}
         for name, value in _attributes(node).items():
@@ -482,7 +534,11 @@ class _Forward:
     """Reads the straight-line body of `Model.forward` into one expression."""
 
     def __init__(
-        self, program: _Program, model: ast.ClassDef, init: Mapping[str, Number], names: Mapping[str, str]
+        self,
+        program: _Program,
+        model: ast.ClassDef,
+        init: Mapping[str, Number | tuple[Number, ...]],
+        names: Mapping[str, str],
     ) -> None:
         self.program, self.init = program, init
         self.attributes = _attributes(model)
@@ -554,6 +610,8 @@ class _Forward:
         return self.expression(node)
 
     def attribute(self, name: str) -> ast.expr:
+        if name in self.program.shared:
+            return ast.Name(weight_name(name), ast.Load())
         value = self.attributes.get(name)
         if value is None:
             raise _Unclear
@@ -571,7 +629,15 @@ class _Forward:
         arguments = [self.expression(argument) for argument in node.args]
         match node.func:
             case ast.Attribute(value=ast.Name(id="self"), attr=attribute):
-                return self.module(attribute, arguments, node)
+                made = self.attributes.get(attribute)
+                function_name = None if made is None else self.program._dotted(made)
+                if function_name is None or (node.keywords and any(k.arg == "inplace" for k in node.keywords)):
+                    return self.module(made, arguments, node)
+                if function_name.rsplit(".", 1)[-1] in _RANDOM_OR_STATEFUL:
+                    raise _Unclear
+                function = _name(function_name)
+            case ast.Call() as made_here:
+                return self.module(made_here, arguments, node)
             case ast.Attribute(value=base, attr=method):
                 dotted = self.program._dotted(node.func)
                 if method in _RANDOM_OR_STATEFUL or method.endswith("_"):
@@ -588,9 +654,8 @@ class _Forward:
             raise _Unclear
         return ast.Call(function, arguments, keywords)
 
-    def module(self, attribute: str, arguments: list[ast.expr], node: ast.Call) -> ast.expr:
-        """`self.act(x)`, where the constructor says `self.act = nn.ReLU()`."""
-        made = self.attributes.get(attribute)
+    def module(self, made: ast.expr | None, arguments: list[ast.expr], node: ast.Call) -> ast.expr:
+        """`self.act(x)`, where the constructor says `self.act = nn.ReLU()`; or `nn.ReLU()(x)`."""
         if not isinstance(made, ast.Call) or node.keywords or not arguments:
             raise _Unclear
         dotted = self.program._dotted(made.func) or ""
@@ -618,6 +683,11 @@ class _Forward:
         if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (str, bool))):
             return node
         return ast.parse(repr(self.program._number(node, self.init, many=True)), mode="eval").body
+
+
+def weight_name(attribute: str) -> str:
+    """How a weight is called in a reference."""
+    return f"self_{attribute}"
 
 
 class _Substitution(ast.NodeTransformer):

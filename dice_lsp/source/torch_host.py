@@ -386,7 +386,7 @@ def _method_of_tensor(
             if name == "data" and not template:
                 return tensor
             return _pointer(machine, tensor, template[0] if template else "void")
-        case "stride":
+        case "stride" | "sym_stride":
             return _stride(machine, shape, arguments)
         case "options":
             return Thing("options", tensor.name)
