@@ -38,6 +38,7 @@ from dice_lsp.source.polynomials import ONE, Polynomial
 from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.python_calls import PythonCalls, torch_reference
 from dice_lsp.source.references import find_reference, matched_parameters
+from dice_lsp.source.structs import Leaf, lanes, leaves
 from dice_lsp.source.tokens import Kind, lex, split_top_level
 
 BENCHMARK_VALUES = {1: (1 << 20,), 2: (1024, 1024), 3: (256, 256, 256)}
@@ -93,6 +94,7 @@ class _Builder:
     ) -> None:
         self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
         self.calls, self.around = calls, around
+        self.read_members: dict[str, tuple[Leaf, ...]] = {}
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
         self.unknown: list[str] = []
@@ -379,6 +381,12 @@ class _Builder:
             buffer = self.buffer(parameter, launch, body, from_reference.get(parameter.name))
             if buffer is not None:
                 found.append(buffer)
+        for label, member in self.all_members():
+            if not member.pointer or label in self.directive.scalars:
+                continue
+            behind = given[label] if label in given else self.member_buffer(label, member, launch)
+            if behind is not None:
+                found.append(behind)
         sizes = {
             buffer.name: " * ".join(_factor(extent) for extent in buffer.extents)
             for buffer in found
@@ -480,11 +488,22 @@ class _Builder:
                 scalars[label] = launch.scalars[label]
                 self.origins[label] = Origin.LAUNCH_SITE
                 self.sure(launch, f"scalars.{label}")
+        known = dims.keys() | from_launch.keys() | self.constants.keys()
+        structs = {p.name for p in self.scalars if self.members(p)}
+        for label, member in self.all_members():
+            if member.pointer or label in scalars:
+                continue
+            if launch is not None and label in launch.scalars and _names(launch.scalars[label]) <= known:
+                scalars[label] = launch.scalars[label]
+                self.origins[label] = Origin.LAUNCH_SITE
+                self.sure(launch, f"scalars.{label}")
+            elif not directive.skip:
+                self.unknown.append(f"the value of {label} is not known: write `set {label} = ...` in a //dice: line")
         unused = own.understood and not own.empty and not self.referenced
         needed: set[str] = set()
         sizes = (*(grid or ()), *(block or ()), smem_bytes or "0", *(e for b in buffers for e in b.extents))
         for expression in (*sizes, *scalars.values()):
-            needed |= names_in(expression)
+            needed |= _names(expression)
         for parameter in integers:
             label = parameter.name
             if label in dims or label in scalars:
@@ -506,7 +525,7 @@ class _Builder:
         free += [(label, value) for label, value in from_launch.items() if label in needed and label not in given]
         for parameter in self.scalars:
             label, element = parameter.name, self.element(parameter)
-            if parameter in integers or label in scalars or label in dims:
+            if parameter in integers or label in scalars or label in dims or label in structs:
                 continue
             if launch is not None and label in launch.scalars:
                 scalars[label] = launch.scalars[label]
@@ -517,6 +536,40 @@ class _Builder:
         self.known_scalars = {label: text for label, text in scalars.items() if label not in dims}
         found = self.free_dims(free, launch, alike, own, bounds, needed, bool(dims), grid, block, tuple(buffers))
         return (*dims.values(), *found), scalars
+
+    def members(self, parameter: Parameter) -> tuple[Leaf, ...]:
+        """What is in a struct that is passed by value; none for a number, and for a struct that is not plain."""
+        element = self.element(parameter)
+        if parameter.pointer or element in INTEGERS or element in FLOATING or element == "bool":
+            return ()
+        if element not in self.read_members:
+            texts = (self.text, *(model.text for model in self.around))
+            found = lanes(element) or leaves(texts, element, self.constants) or ()
+            self.read_members[element] = found
+        return self.read_members[element]
+
+    def all_members(self) -> Iterator[tuple[str, Leaf]]:
+        """Everything in the kernel's structs, with the name that a spec gives it: `p.n`."""
+        for parameter in self.scalars:
+            for member in self.members(parameter):
+                yield f"{parameter.name}.{member.designator}", member
+
+    def member_buffer(self, label: str, member: Leaf, launch: SiteLaunch | None) -> BufferSpec | None:
+        """The buffer behind a pointer in a struct. The body is not read for it, so that only a launch can know its size."""
+        if launch is None or label not in launch.sizes:
+            self.unknown.append(f"the size of {label} is not known: write `io {label}[...]` in a //dice: line")
+            return None
+        element = canonical_type(member.element)
+        if element not in FLOATING:
+            # Integers may be indices, and numbers drawn at random would lead anywhere.
+            self.unknown.append(
+                f"the values of {label} may decide which memory is used:"
+                f" write `{'in' if member.const else 'io'} {label}[...]: int(0, size)` in a //dice: line"
+            )
+            return None
+        role = Role.IN if member.const else Role.IO
+        self.sure(launch, f"buffers.{label}")
+        return BufferSpec(label, role, (launch.sizes[label],), "normal", Origin.LAUNCH_SITE)
 
     def element(self, parameter: Parameter) -> str:
         return canonical_type(self.template.get(parameter.element, parameter.element))
@@ -779,6 +832,14 @@ def _words(body: str) -> frozenset[str]:
 
 def _all_names(text: str) -> frozenset[str]:
     return frozenset(text[t.start : t.end] for t in lex(text) if t.kind is Kind.NAME)
+
+
+def _names(expression: str) -> frozenset[str]:
+    """Names that an expression needs values for, one with floats too."""
+    try:
+        return names_in(expression)
+    except ExpressionError:
+        return _all_names(expression)
 
 
 def _factor(extent: str) -> str:

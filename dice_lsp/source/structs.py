@@ -7,7 +7,7 @@ not taken on trust: the compiler is asked afterwards where each designator lies 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.slice import mask
@@ -59,6 +59,16 @@ def leaves(texts: Sequence[str], name: str, constants: Mapping[str, int]) -> tup
     except _NotPlain:
         return None
     return found if 0 < len(found) <= MOST_LEAVES else None
+
+
+def lanes(name: str) -> tuple[Leaf, ...]:
+    """The members of one of CUDA's vector types; none for another type."""
+    label = name.rpartition("::")[2]
+    if label == "dim3":
+        return tuple(Leaf(axis, "unsigned int", False, False) for axis in "xyz")
+    if not _LANE_TYPE.fullmatch(label):
+        return ()
+    return tuple(Leaf(axis, _scalar(label[:-1]), False, False) for axis in "xyzw"[: int(label[-1])])
 
 
 class _NotPlain(Exception):
@@ -161,10 +171,8 @@ class _Reader:
         base = base.removeprefix("const ").strip()
         if pointer:
             yield Leaf(designator, base, True, const)
-        elif _LANE_TYPE.fullmatch(base) or base == "dim3":
-            scalar = {"dim3": "unsigned int"}.get(base) or _scalar(base[:-1])
-            for axis in "xyz" if base == "dim3" else "xyzw"[: int(base[-1])]:
-                yield Leaf(f"{designator}.{axis}", scalar, False, const)
+        elif axes := lanes(base):
+            yield from (evolve(axis, designator=f"{designator}.{axis.designator}", const=const) for axis in axes)
         elif self.is_struct(base):
             yield from self.leaves(base, f"{designator}.", depth + 1)
         elif self.is_enum(base):

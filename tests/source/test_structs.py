@@ -2,6 +2,9 @@
 
 import pytest
 
+from dice_lsp.records import Role
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.structs import leaves
 
 
@@ -73,3 +76,63 @@ def test_what_is_not_plain_is_nothing(text):
 
 def test_a_pointer_to_its_own_kind_is_a_pointer():
     assert read("struct P { P* next; int n; };") == ["next: P*", "n: int"]
+
+
+PROGRAM = """
+struct Work { const float* in; float* out; int n; float scale; };
+__global__ void work(Work w, float2 step) { int i = threadIdx.x; if (i < w.n) w.out[i] = w.in[i] * w.scale + step.x; }
+int main() {
+    const int n = 1 << 16;
+    Work w;
+    cudaMalloc((void**)&w.in, n * sizeof(float));
+    cudaMalloc((void**)&w.out, n * sizeof(float));
+    w.n = n;
+    w.scale = 2.5f;
+    float2 step;
+    step.x = 1.0f;
+    step.y = 2.0f;
+    work<<<n / 256, 256>>>(w, step);
+}
+"""
+
+
+def spec_of(text):
+    model = parse(text)
+    return launch_spec(text, model.kernels[0], model)
+
+
+def test_a_launch_fills_the_members_of_a_struct():
+    spec = spec_of(PROGRAM)
+    assert spec.launchable, spec.unknown
+    assert [(buffer.name, buffer.role, buffer.extents) for buffer in spec.buffers] == [
+        ("w.in", Role.IN, ("65536",)), ("w.out", Role.IO, ("65536",)),
+    ]  # fmt: skip
+    assert set(spec.scalars) == {"w.n", "w.scale", "step.x", "step.y"}
+    assert (
+        spec.scalars["w.n"] == "65536" and float(spec.scalars["w.scale"]) == 2.5 and float(spec.scalars["step.y"]) == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("w.scale = 2.5f;", ""), "the value of w.scale is not known"),
+        (("cudaMalloc((void**)&w.out, n * sizeof(float));", ""), "the size of w.out is not known"),
+        (("const float* in;", "const int* in;"), "the values of w.in may decide which memory is used"),
+        (("struct Work {", "struct Base {}; struct Work : Base {"), "w is a Work by value"),
+    ],
+)
+def test_a_member_that_is_not_known_is_named(change, words):
+    spec = spec_of(PROGRAM.replace(*change))
+    assert not spec.launchable and any(sentence.startswith(words) for sentence in spec.unknown), spec.unknown
+
+
+def test_a_directive_fills_members():
+    line = (
+        "//dice: n = 1000 | 33; in w.in[n]; out w.out[n]; launch <<<cdiv(n, 256), 256>>>\n"
+        "//dice: set w.n = n, w.scale = 2, step.x = 1, step.y = 2\n"
+    )
+    spec = spec_of(PROGRAM.partition("int main")[0].replace("__global__", line + "__global__"))
+    assert spec.launchable, spec.unknown
+    assert [(b.name, b.role) for b in spec.buffers] == [("w.in", Role.IN), ("w.out", Role.OUT)]
+    assert spec.scalars["w.n"] == "n" and spec.dims[0].values == (1000, 33)
