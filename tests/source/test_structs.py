@@ -80,7 +80,7 @@ def test_a_pointer_to_its_own_kind_is_a_pointer():
 
 PROGRAM = """
 struct Work { const float* in; float* out; int n; float scale; };
-__global__ void work(Work w, float2 step) { int i = threadIdx.x; if (i < w.n) w.out[i] = w.in[i] * w.scale + step.x; }
+__global__ void work(Work w) { int i = threadIdx.x; if (i < w.n) w.out[i] = w.in[i] * w.scale; }
 int main() {
     const int n = 1 << 16;
     Work w;
@@ -88,10 +88,7 @@ int main() {
     cudaMalloc((void**)&w.out, n * sizeof(float));
     w.n = n;
     w.scale = 2.5f;
-    float2 step;
-    step.x = 1.0f;
-    step.y = 2.0f;
-    work<<<n / 256, 256>>>(w, step);
+    work<<<n / 256, 256>>>(w);
 }
 """
 
@@ -107,10 +104,8 @@ def test_a_launch_fills_the_members_of_a_struct():
     assert [(buffer.name, buffer.role, buffer.extents) for buffer in spec.buffers] == [
         ("w.in", Role.IN, ("65536",)), ("w.out", Role.IO, ("65536",)),
     ]  # fmt: skip
-    assert set(spec.scalars) == {"w.n", "w.scale", "step.x", "step.y"}
-    assert (
-        spec.scalars["w.n"] == "65536" and float(spec.scalars["w.scale"]) == 2.5 and float(spec.scalars["step.y"]) == 2
-    )
+    assert set(spec.scalars) == {"w.n", "w.scale"}
+    assert spec.scalars["w.n"] == "65536" and float(spec.scalars["w.scale"]) == 2.5
 
 
 @pytest.mark.parametrize(
@@ -130,7 +125,7 @@ def test_a_member_that_is_not_known_is_named(change, words):
 def test_a_directive_fills_members():
     line = (
         "//dice: n = 1000 | 33; in w.in[n]; out w.out[n]; launch <<<cdiv(n, 256), 256>>>\n"
-        "//dice: set w.n = n, w.scale = 2, step.x = 1, step.y = 2\n"
+        "//dice: set w.n = n, w.scale = 2\n"
     )
     spec = spec_of(PROGRAM.partition("int main")[0].replace("__global__", line + "__global__"))
     assert spec.launchable, spec.unknown
