@@ -275,6 +275,16 @@ def index_values(accesses: Accesses) -> dict[str, Polynomial]:
     return found
 
 
+def elements_beside(
+    accesses: Accesses, use: IndexUse, launched: Launched | None, constants: Mapping[str, int]
+) -> Polynomial | None:
+    """Elements of a buffer that one value of an index needs, `rest` included; None where that is not known."""
+    sizes = _Sizes(launched, constants, accesses)
+    ranges = {label: sizes.range_(label, old) for label, old in use.ranges.items()}
+    top = extreme(sizes.put(use.rest), ranges, largest=True)
+    return None if top is None or any(_BUILT_IN.search(label) for label in top.names) else top + ONE
+
+
 def _drawn(label: str, range_: Range, values: Mapping[str, Polynomial]) -> Range:
     """The range of a loaded integer, whose values are made up."""
     source = source_of(label)
@@ -429,7 +439,8 @@ def _size(access: Access, *, relaxed: bool) -> Polynomial | None:
     for option in options:
         if option is None:
             continue
-        if best is None or at_least(best, option) or (option.monomial and not at_least(option, best)):
+        simpler = best is not None and option.monomial and not best.monomial and not at_least(option, best)
+        if best is None or at_least(best, option) or simpler:
             best = option
     return best
 

@@ -7,9 +7,17 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dice_lsp.records import Kernel
-from dice_lsp.source.accesses import INDEX_VALUES, Accesses, Range, extreme, index_values, shared_extents
+from dice_lsp.source.accesses import (
+    INDEX_VALUES,
+    Accesses,
+    Launched,
+    Range,
+    elements_beside,
+    index_values,
+    shared_extents,
+)
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, evaluate
-from dice_lsp.source.polynomials import ONE, ZERO, Polynomial, ceiling, number
+from dice_lsp.source.polynomials import ZERO, Polynomial, ceiling, number
 from dice_lsp.source.tokens import split_top_level
 
 Size = tuple[str, str, str]
@@ -103,7 +111,8 @@ def _candidates(own: Accesses, axes: set[str], kernel: Kernel, constants: Mappin
     for sizes in static:
         if len(sizes) == 2:
             rows, columns = sizes
-            for x in (columns, columns - 1, rows):
+            # A row that is a column longer than the block keeps banks apart.
+            for x in sorted((columns, columns - 1, rows), key=lambda side: side % 8 != 0):
                 y = own.block_steps.get("y", rows)
                 if x > 1 and y > 0 and x * y <= 1024:
                     yield str(x), str(y), "1"
@@ -201,7 +210,15 @@ def inferred_grid(own: Accesses, block: Size | None) -> tuple[Size | None, str]:
     return (x, y, z), ""
 
 
-def index_counts(own: Accesses, sizes: Mapping[str, str]) -> dict[str, str | None]:
+def reach(own: Accesses, axis: str, blocks: int, threads: int) -> int:
+    """How many indices along an axis a launch reaches; a block that steps through its tile reaches all of it."""
+    tile = own.forced_block.get(axis, threads)
+    return blocks * (tile if own.block_steps.get(axis) == threads else threads)
+
+
+def index_counts(
+    own: Accesses, sizes: Mapping[str, str], launched: Launched | None, constants: Mapping[str, int]
+) -> dict[str, str | None]:
     """How many values the elements of an integer buffer may have that are used as indices, as an expression.
 
     `sizes` are the element counts of buffers whose memory is given; any other buffer is as long as its indices need. None
@@ -222,12 +239,11 @@ def index_counts(own: Accesses, sizes: Mapping[str, str]) -> dict[str, str | Non
         if use.buffer not in sizes:
             note(use.source, str(INDEX_VALUES))
             continue
-        rest = extreme(use.rest, use.ranges, largest=True)
-        if rest is None or any(label.startswith(("blockDim", "gridDim")) for label in rest.identifiers):
+        taken = elements_beside(own, use, launched, constants)
+        if taken is None:
             counts[use.source] = None
             continue
-        taken, factor = (rest + ONE).spelled(), use.factor.spelled()
-        note(use.source, f"({sizes[use.buffer]} - ({taken})) / ({factor}) + 1")
+        note(use.source, f"({sizes[use.buffer]} - ({taken.spelled()})) / ({use.factor.spelled()}) + 1")
     return counts
 
 

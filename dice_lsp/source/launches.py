@@ -29,7 +29,15 @@ from dice_lsp.source.body import read_accesses
 from dice_lsp.source.device_code import context_for, models_around
 from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
-from dice_lsp.source.geometry import Size, index_counts, inferred_block, inferred_grid, inferred_smem, launch_bounds
+from dice_lsp.source.geometry import (
+    Size,
+    index_counts,
+    inferred_block,
+    inferred_grid,
+    inferred_smem,
+    launch_bounds,
+    reach,
+)
 from dice_lsp.source.headers import template_defaults
 from dice_lsp.source.host_program import HostLaunch, HostProgram, host_program
 from dice_lsp.source.kernels import SourceModel
@@ -392,8 +400,9 @@ class _Builder:
             for buffer in found
             if buffer.origin in (Origin.DIRECTIVE, Origin.LAUNCH_SITE)
         }
-        counts = index_counts(own, sizes)
-        counts |= index_counts(by_reference, sizes) if by_reference is not None else {}
+        counts = index_counts(own, sizes, launched, self.constants)
+        if by_reference is not None:
+            counts |= index_counts(by_reference, sizes, None, self.constants)
         for number, buffer in enumerate(found):
             if buffer.origin is Origin.DIRECTIVE or buffer.role not in (Role.IN, Role.IO):
                 continue
@@ -742,7 +751,7 @@ class _Builder:
                 if range_ is not None and range_.high is None and not launched:
                     return False
                 if range_ is not None and range_.high is not None:
-                    if blocks[place] * threads[place] < evaluate(range_.high.spelled(), names):
+                    if reach(own, axis, blocks[place], threads[place]) < evaluate(range_.high.spelled(), names):
                         return False
                 for reached, bound in (
                     (blocks[place], own.block_indices.get(f"blockIdx.{axis}")),
@@ -751,7 +760,7 @@ class _Builder:
                     if bound is None:
                         continue
                     # What nothing but the launch bounds, the launch reaches.
-                    if bound.high is None and launched:
+                    if bound.high is None and (launched or f"gid.{axis}" in own.axes or axis in own.strided):
                         continue
                     if bound.high is None or reached < evaluate(bound.high.spelled(), names):
                         return False
