@@ -12,7 +12,7 @@ compiler complains about it instead of it being lost.
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import tree_sitter
@@ -162,19 +162,54 @@ def device_slice(text: str, keep_functions: Sequence[str] = ()) -> DeviceSlice:
     return slice_together([text], keep_functions)[0]
 
 
-def slice_together(texts: Sequence[str], keep_functions: Sequence[str] = ()) -> tuple[DeviceSlice, ...]:
-    """Slices of a text and its own headers: what any of them names is kept in each of them."""
+def slice_together(
+    texts: Sequence[str], keep_functions: Sequence[str] = (), names: Collection[str] = ()
+) -> tuple[DeviceSlice, ...]:
+    """Slices of a text and its own headers: what any of them names is kept in each of them.
+
+    `names` are needed though no device code of the texts names them, as in the arguments of a template.
+    """
     device_words = _device_macros([_macros_of(text) for text in texts])
     outlines = [_outline(text, device_words, _foreign(index, texts)) for index, text in enumerate(texts)]
     macros: dict[str, frozenset[str]] = {}
     for outline in outlines:
         for name, uses in outline.macros.items():
             macros[name] = macros.get(name, frozenset()) | uses
-    kept, names, host_kept = _closure(outlines, macros, frozenset(keep_functions))
+    needed = frozenset(names) | _names_of_instances(texts)
+    kept, used, host_kept = _closure(outlines, macros, frozenset(keep_functions), needed)
     return tuple(
-        _apply(outline, kept, names, host_kept, bool(keep_functions))
+        _apply(outline, kept, used, host_kept, bool(keep_functions))
         for outline in outlines
     )  # fmt: skip
+
+
+# Limited, so that a text full of `<` is read in time.
+_WITH_ARGUMENTS = re.compile(r"\b([A-Za-z_]\w*)[ \t]*<([^;{}]{1,400}?)>[ \t\r\n]*(?:<[ \t]*<[ \t]*<|\()")
+_LOCAL_ALIAS = re.compile(r"\busing[ \t]+(\w+)[ \t]*=([^;{}]{1,400});")
+
+
+def _names_of_instances(texts: Sequence[str]) -> frozenset[str]:
+    """Names in the arguments with which kernels, and functions that may pass them on, are called: types that they need."""
+    models = [parse(text) for text in texts]
+    if not any(kernel.template for model in models for kernel in model.kernels):
+        return frozenset()
+    functions = {kernel.name for model in models for kernel in model.kernels if kernel.template}
+    functions |= {function.name for model in models for function in model.functions if function.template}
+    names: set[str] = set()
+    aliases: dict[str, set[str]] = {}
+    for text in texts:
+        code = mask(text)
+        for match in _LOCAL_ALIAS.finditer(code):
+            aliases.setdefault(match[1], set()).update(_WORD.findall(match[2]))
+        for match in _WITH_ARGUMENTS.finditer(code):
+            if match[1] in functions:
+                names.update(_WORD.findall(match[2]))
+    todo = list(names)
+    while todo:
+        more = aliases.get(todo.pop(), set()) - names
+        names |= more
+        todo += more
+    return frozenset(names)
 
 
 def _foreign(index: int, texts: Sequence[str]) -> tuple[Macro, ...]:
@@ -844,7 +879,10 @@ _NO_CALLS = frozenset(
 
 
 def _closure(
-    outlines: Sequence[_Outline], macros: Mapping[str, frozenset[str]], keep_functions: frozenset[str]
+    outlines: Sequence[_Outline],
+    macros: Mapping[str, frozenset[str]],
+    keep_functions: frozenset[str],
+    needed: frozenset[str],
 ) -> tuple[set[int], frozenset[str], set[int]]:
     """Which items stay (by identity), the names that they use, and which of them only the host code needs."""
     items = [item for outline in outlines for item in outline.items]
@@ -862,10 +900,12 @@ def _closure(
     def is_constant(item: _Item) -> bool:
         return all(name in macros or name in constant or name in _NO_CALLS for name in item.calls)
 
-    def reach(roots: list[_Item], follow_host: bool) -> tuple[set[int], set[str]]:
+    def reach(
+        roots: list[_Item], follow_host: bool, wanted_names: frozenset[str] = frozenset()
+    ) -> tuple[set[int], set[str]]:
         kept = {id(item) for item in roots}
-        names: set[str] = set()
-        todo: list[str] = []
+        names: set[str] = set(wanted_names)
+        todo: list[str] = list(wanted_names)
         queue = list(roots)
         while queue or todo:
             while queue:
@@ -884,7 +924,7 @@ def _closure(
                         queue.append(item)
         return kept, names
 
-    kept, names = reach([item for item in items if item.kind is _Kind.DEVICE], follow_host=False)
+    kept, names = reach([item for item in items if item.kind is _Kind.DEVICE], False, needed)
     host_kept: set[int] = set()
     if keep_functions:
         roots = [i for i in items if i.kind is not _Kind.DROP and not i.defines.isdisjoint(keep_functions)]

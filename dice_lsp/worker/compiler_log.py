@@ -250,9 +250,28 @@ _RUNTIME_CALL = re.compile(
 )
 
 
+_FOLLOWS = re.compile(
+    r'^attribute "__global__" does not apply here$|^A namespace scope variable without memory space'
+    r"|Input name expression was: "
+)
+"""What NVRTC says of a kernel whose parameters have a type that it does not know, beside that it does not know it."""
+
+
+_UNKNOWN = re.compile(r'^identifier "[^"]+" is undefined')
+
+
 def explained(messages: list[CompileMessage], program: Program) -> list[CompileMessage]:
     """Messages with what only this tool knows: that a name is the host's, that a header was not found."""
     explained: list[CompileMessage] = []
+    errors = [message for message in messages if message.severity == "error"]
+    followed = [message for message in errors if _FOLLOWS.search(message.text)]
+    if len(followed) < len(errors):
+        messages = [message for message in messages if message not in followed]
+    # A type that is not known brings errors about everything around it, some of which are said before it.
+    first = min((message.line for message in errors), default=-1)
+    messages = sorted(
+        messages, key=lambda m: not (m.line == first and m.severity == "error" and _UNKNOWN.search(m.text))
+    )
     for message in messages:
         match = re.search(r'identifier "([^"]+)" is undefined', message.text)
         if match is not None and match[1] in program.sliced.dropped_functions:

@@ -173,7 +173,8 @@ class Assembler:
             for include in slices.includes_of(self.texts[at]):
                 self._take(at, include)
             at += 1
-        sliced = slices.slice_together(self.texts)
+        arguments = " ".join(value for named in job.templates.values() for value in named.values())
+        sliced = slices.slice_together(self.texts, names=re.findall(r"[A-Za-z_]\w*", arguments))
         document = self._document_index()
         if self.within and document == 0:
             line = f"{Path(job.includer).name} does not include this file in a way that can be followed"
