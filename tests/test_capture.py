@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve, field, frozen
 
 from dice_lsp import process
-from dice_lsp.capture import library, recording, session, store
+from dice_lsp.capture import keeping, library, recording, session, store
 from dice_lsp.capture.names import demangled, device_variables, kernels_called, parts_of
 from dice_lsp.capture.recording import CaptureError
 from dice_lsp.capture.session import CaptureReport
@@ -407,9 +407,9 @@ def test_what_a_killed_command_left_is_kept_by_the_next(project):
         session.record(wish, start)
     place = project.folder / ".dice" / "captures"
     assert store.clear(place) == 1, "a run that was stopped keeps what there was"
-    (kept,) = store.recover(place)
+    (kept,) = keeping.recover(place)
     assert kept.notes == ("dice-lsp ended before the program did",) and not (place / ".running-killed").exists()
-    assert len(project.found("scale")) == 1 and store.recover(place) == []
+    assert len(project.found("scale")) == 1 and keeping.recover(place) == []
 
 
 def test_a_damaged_recording_is_told_of_and_gives_nothing(project):

@@ -19,9 +19,9 @@ from attrs import evolve, field, frozen
 
 from dice_lsp import process
 from dice_lsp.capture import library, store
+from dice_lsp.capture.keeping import Kept, Running, recover
 from dice_lsp.capture.names import device_variables
 from dice_lsp.capture.recording import CaptureError
-from dice_lsp.capture.store import Kept, Running
 from dice_lsp.records import Kernel, to_wire
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.slice import device_slice, kernel_slice_key
@@ -139,7 +139,7 @@ def record(
     on_progress("looking for the driver")
     injected, cupti = found or tools(environment)
     place = store.prepare(project)
-    for kept in store.recover(place):
+    for kept in recover(place):
         on_progress(f"kept what an earlier run recorded: {kept.path}")
     request, notes = _request(wish, project)
     running = Running(place, request, wish.limit_mb << 20)

@@ -1,20 +1,14 @@
 """The recordings of a workspace: `.dice/captures`, one file for each run of a program, the oldest removed first.
 
-`find` and its companions are what the worker reads launches with; `keep` is what a run ends with.
+`find` and its companions are what the worker reads launches with. How a recording comes here stands in `keeping`.
 """
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import logging
 import os
-import shutil
-import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from dice_lsp.capture import recording
-from dice_lsp.capture.names import demangled, kernels_called, parts_of
+from dice_lsp.capture.names import demangled, parts_of
 from dice_lsp.capture.recording import CaptureError, Log
-from dice_lsp.records import CapturedLaunch, Kernel, from_wire
+from dice_lsp.records import CapturedLaunch, Kernel
 from dice_lsp.workspace import FOLDER
 
 if TYPE_CHECKING:
@@ -37,9 +31,6 @@ CAPTURES = "captures"
 SUFFIX = ".capture"
 STORE_LIMIT_BYTES = 2 << 30
 MARKS = (".git", ".hg", ".svn", "compile_commands.json")
-_RUNNING = ".running-"
-_HELD = ".held"
-_REQUEST = "request.json"
 
 
 @frozen
@@ -108,6 +99,10 @@ class Recorded:
     """What the memory held after the launch was recorded, too."""
     device: str
     """The GPU's name."""
+    file: str = ""
+    """The file that defines the kernel, as the project of the recording names it."""
+    kernel_id: str = ""
+    """Its id in that file."""
 
 
 _MISSING = {
@@ -122,8 +117,8 @@ _MISSING = {
 
 
 def read_file(file: str) -> tuple[Recorded, ...]:
-    """All launches of a recording, in the order of the program. Raises `CaptureError`."""
-    return tuple(launch for launch, _ in _launches(_log(file)))
+    """All launches of a recording, those of each kernel in the order of the program. Raises `CaptureError`."""
+    return _launches(_log(file))
 
 
 def find(path: str, kernel: Kernel, text_key: str) -> tuple[Recorded, ...]:
@@ -132,11 +127,11 @@ def find(path: str, kernel: Kernel, text_key: str) -> tuple[Recorded, ...]:
     `text_key` is `kernel_slice_key` of the present text: what was recorded of another one is `stale`.
     """
     for store in stores_of(path):
-        name = os.path.relpath(os.path.realpath(path), store.parent.parent)
+        name = Path(os.path.relpath(os.path.realpath(path), store.parent.parent)).as_posix()
         for file in files_of(store):
             try:
                 run = recording.read_run(file)
-                entry = _entry(run, Path(name).as_posix(), kernel)
+                entry = _entry(run, name, kernel)
                 if entry is None or not entry.get("launches"):
                     continue
                 found = _launches(_log(str(file)))
@@ -144,7 +139,7 @@ def find(path: str, kernel: Kernel, text_key: str) -> tuple[Recorded, ...]:
                 log.warning("%s", error)
                 continue
             stale = bool(entry.get("stale")) or entry.get("key") != text_key
-            mine = [launch for launch, of in found if of == (Path(name).as_posix(), entry["id"])]
+            mine = [launch for launch in found if (launch.file, launch.kernel_id) == (name, entry["id"])]
             if mine:
                 return tuple(
                     evolve(
@@ -318,289 +313,6 @@ def clear(store: Path) -> int:
     return removed
 
 
-# A run that goes on
-
-
-class Running:
-    """The folder that a running program records into, held while this process lives. Raises `CaptureError`."""
-
-    def __init__(self, store: Path, request: Mapping[str, Any], limit_bytes: int) -> None:
-        self.store = store
-        self.request = dict(request)
-        try:
-            self.folder = Path(tempfile.mkdtemp(prefix=_RUNNING, dir=store))
-            self._held = open(self.folder / _HELD, "wb")
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (self.folder / _REQUEST).write_text(json.dumps(self.request), encoding="utf-8")
-            (self.folder / "budget").write_bytes(limit_bytes.to_bytes(8, "little") + bytes(8))
-        except OSError as error:
-            raise CaptureError(f"{store} cannot be written: {(error.strerror or str(error)).lower()}") from error
-
-    def keep(self, ended: Mapping[str, Any]) -> "Kept":
-        """Make one recording of what was recorded, and remove the folder. Raises `CaptureError`."""
-        try:
-            return keep(self.store, self.folder, self.request, ended)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._held.close()
-
-
-def recover(store: Path) -> list["Kept"]:
-    """Keep what was recorded by runs whose `dice-lsp` was killed before it could."""
-    found = []
-    try:
-        folders = [Path(entry.path) for entry in os.scandir(store) if entry.name.startswith(_RUNNING)]
-    except OSError:
-        return []
-    for folder in folders:
-        try:
-            if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
-                continue
-            with open(folder / _HELD, "rb") as held:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                try:
-                    request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
-                    kept = keep(store, folder, request, {"notes": ["dice-lsp ended before the program did"]})
-                    found += [kept] if kept.path is not None else []
-                finally:
-                    shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            continue  # it goes on
-        except Exception as error:
-            # Its maker may have been killed at any moment, so anything may be half there.
-            log.warning("what a run left in %s is lost: %s", folder, error)
-    return found
-
-
-@frozen
-class KernelCount:
-    """What became of the launches of one kernel of a file."""
-
-    file: str
-    id: str
-    seen: int = 0
-    kept: int = 0
-    """Launches in the recording, `bare` ones included."""
-    bare: int = 0
-    """Those without the contents of memory."""
-    over_limit: int = 0
-    in_graph: int = 0
-    unfinished: int = 0
-    failed: int = 0
-
-
-@frozen
-class Kept:
-    """What a run left behind."""
-
-    path: Path | None
-    """The recording; None when no launch was recorded."""
-    nbytes: int
-    kernels: tuple[KernelCount, ...]
-    others: tuple[str, ...]
-    """Kernels that were launched and are none of the files'."""
-    started_cuda: bool
-    """Some process of the program initialised CUDA."""
-    problems: tuple[str, ...]
-    """What kept the library from recording, as it says itself."""
-    device: str
-    notes: tuple[str, ...] = ()
-
-
-def keep(store: Path, folder: Path, request: Mapping[str, Any], ended: Mapping[str, Any]) -> Kept:
-    """Make one recording of the logs in `folder`. Raises `CaptureError` where it cannot be written."""
-    most = int(request["launches"])
-    wanted = {
-        file: [(from_wire(of_kernel["kernel"], Kernel), str(of_kernel["key"])) for of_kernel in of["kernels"]]
-        for file, of in request["files"].items()
-    }
-    totals = {(file, kernel.id): KernelCount(file, kernel.id) for file, of in wanted.items() for kernel, _ in of}
-    chosen: dict[tuple[str, str], list[tuple[Log, dict[str, Any]]]] = {key: [] for key in totals}
-    others: dict[str, None] = {}
-    problems: dict[str, None] = {}
-    notes: dict[str, None] = dict.fromkeys(ended.get("notes", ()))
-    graphs = odd = started = 0
-    device = ""
-    for path in sorted(folder.glob("*.log")):
-        try:
-            found = recording.read_log(path)
-        except CaptureError as error:
-            notes[str(error)] = None
-            continue
-        counters = recording.read_counters(path.with_suffix(".counts"))
-        started += 1
-        for process in found.processes:
-            if process.get("problem"):
-                problems[f"{process['problem']}: {process.get('detail', '')}".rstrip(": ")] = None
-        if counters is not None:
-            graphs += counters.graph_launches
-            odd += counters.other_launches
-            if counters.errno:
-                why = os.strerror(counters.errno) if counters.errno != errno.ENOSPC else "no space left on the disk"
-                notes[f"the recording stopped early: {why.lower()}"] = None
-        called = Counter(
-            f"{trace.get('function')} {trace.get('domain')}/{trace.get('number')}" for trace in found.traces
-        )
-        if called:
-            notes["callbacks: " + ", ".join(f"{name} ×{number}" for name, number in called.most_common(200))] = None
-        numbers = {launch.get("kernel"): len(launch.get("parameters", ())) for launch in found.launches}
-        for number, about_kernel in found.kernels.items():
-            symbol = str(about_kernel.get("symbol", ""))
-            candidates = [
-                (file, kernel.id)
-                for file, of in wanted.items()
-                for kernel in kernels_called(symbol, numbers.get(number, -1), [kernel for kernel, _ in of])
-            ]
-            if len(candidates) > 1:
-                # Several files define a kernel of that name: the program is made of the one that it is called after.
-                named = [candidate for candidate in candidates if Path(candidate[0]).stem == request.get("program")]
-                candidates = named if len(named) == 1 else candidates
-            if len(candidates) != 1:
-                others[demangled(symbol)] = None
-                if candidates:
-                    names = " and ".join(f"{name} of {file}" for file, name in candidates[:3])
-                    notes[f"launches of {demangled(symbol)} are left out, since they may be of {names}"] = None
-                continue
-            (key,) = candidates
-            if counters is not None and number < len(counters.kernels):
-                counts, total = counters.kernels[number], totals[key]
-                totals[key] = evolve(
-                    total,
-                    seen=total.seen + counts.seen,
-                    over_limit=total.over_limit + counts.over_limit,
-                    in_graph=total.in_graph + counts.in_graph,
-                    unfinished=total.unfinished + counts.unfinished,
-                    failed=total.failed + counts.failed,
-                )
-            chosen[key] += [
-                (found, {**launch, "file": key[0], "id": key[1], "symbol": symbol})
-                for launch in found.launches
-                if launch.get("kernel") == number
-            ]
-    if graphs:
-        notes[
-            f"{graphs} launches of CUDA graphs were not recorded: the kernels within are only known as they were captured"
-        ] = None
-    if odd:
-        notes[
-            f"{odd} launches by functions that cannot be read (on several devices at once, or of CUDA 3) were not recorded"
-        ] = None
-    selected: list[tuple[Log, dict[str, Any]]] = []
-    for key, launches in chosen.items():
-        best = select([launch for _, launch in launches], most)
-        selected += [launches[at] for at in best]
-        bare = sum(bool(launches[at][1].get("missing")) for at in best)
-        totals[key] = evolve(totals[key], kept=len(best), bare=bare, seen=max(totals[key].seen, len(launches)))
-        device = next((str(launch["device"]) for _, launch in launches if launch.get("device")), device)
-    run = {
-        "version": 1,
-        "when": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **{name: request.get(name) for name in ("command", "folder")},
-        **{name: ended.get(name) for name in ("exit_code",)},
-        "device": device,
-        "files": {
-            file: {
-                "kernels": {
-                    kernel.id: {
-                        "id": kernel.id,
-                        "qualified_name": kernel.qualified_name,
-                        "parameters": len(kernel.parameters),
-                        "key": key,
-                        "stale": bool(request["files"][file].get("stale")),
-                        "seen": totals[file, kernel.id].seen,
-                        "launches": totals[file, kernel.id].kept,
-                    }
-                    for kernel, key in of
-                }
-            }
-            for file, of in wanted.items()
-        },
-        "notes": list(notes),
-    }
-    kept: Path | None = None
-    nbytes = 0
-    if selected:
-        kept = _write(store, str(request.get("stem") or "run"), run, selected)
-        nbytes = kept.stat().st_size
-        remove_oldest(store)
-    return Kept(
-        kept, nbytes, tuple(totals.values()), tuple(others), bool(started), tuple(problems), device, tuple(notes)
-    )
-
-
-def select(launches: Sequence[Mapping[str, Any]], most: int) -> list[int]:
-    """Which of a kernel's launches are kept: the first, the largest, one of each shape, and others spread evenly."""
-    if len(launches) <= most:
-        return list(range(len(launches)))
-
-    def threads(at: int) -> int:
-        product = 1
-        for count in (*launches[at].get("grid", ()), *launches[at].get("block", ())):
-            product *= int(count)
-        return product
-
-    # What has contents, and an end, is worth more than what has not.
-    good = [at for at, launch in enumerate(launches) if not launch.get("missing") and launch.get("after")]
-    ranked: dict[int, None] = {}
-    for group in (good, list(range(len(launches)))):
-        if not group:
-            continue
-        ranked[group[0]] = None
-        ranked[max(group, key=threads)] = None
-        shapes: dict[str, int] = {}
-        for at in group:
-            shapes.setdefault(_shape(launches[at]), at)
-        rest = [*_spread(list(shapes.values()), most), *_spread(group, most)]
-        for at in rest:
-            ranked[at] = None
-    return sorted(list(ranked)[:most])
-
-
-def _shape(launch: Mapping[str, Any]) -> str:
-    """Grid, block and scalars; where memory lies is no shape, so words as large as an address are left out."""
-    words = [
-        word
-        for parameter in launch.get("parameters", ())
-        for at in range(0, len(parameter["data"]), 16)
-        if (word := int.from_bytes(bytes.fromhex(parameter["data"][at : at + 16]), "little")) < 1 << 32
-    ]
-    return json.dumps([launch.get("grid"), launch.get("block"), launch.get("smem_bytes"), words])
-
-
-def _spread(items: list[int], most: int) -> list[int]:
-    """Up to `most` items at even distances, the ends included."""
-    if len(items) <= most or most < 2:
-        return items[:most]
-    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
-
-
-def _write(store: Path, stem: str, run: Mapping[str, Any], selected: Sequence[tuple[Log, dict[str, Any]]]) -> Path:
-    # By these names recordings are ordered, so two of one second must differ before what follows.
-    when = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")[:-3]
-    stem = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in stem)[:40] or "run"
-    name, number = f"{when}-{stem}{SUFFIX}", 1
-    while (store / name).exists():
-        number += 1
-        name = f"{when}-{stem}-{number}{SUFFIX}"
-    unfinished = store / f"{name}.part"
-    try:
-        with open(unfinished, "xb") as file:
-            writer = recording.Writer(file, run)
-            with contextlib.ExitStack() as stack:
-                sources = {log.path: stack.enter_context(recording.opened(log.path)) for log, _ in selected}
-                for log_of, launch in selected:
-                    writer.launch(launch, log_of, sources[log_of.path])
-        os.replace(unfinished, store / name)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise CaptureError(f"{store} cannot be written: {(error.strerror or str(error)).lower()}") from error
-    return store / name
-
-
 # Reading
 
 
@@ -631,7 +343,7 @@ def _digest(launch: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(launch, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _launches(log_of: Log) -> list[tuple[Recorded, tuple[str, str]]]:
+def _launches(log_of: Log) -> tuple[Recorded, ...]:
     found = []
     for index, launch in enumerate(log_of.launches):
         try:
@@ -639,10 +351,10 @@ def _launches(log_of: Log) -> list[tuple[Recorded, tuple[str, str]]]:
             if symbol is None:
                 symbol = log_of.kernels[launch["kernel"]]["symbol"]
             captured = CapturedLaunch(str(log_of.path), index, _digest(launch))
-            found.append((_recorded(captured, launch, str(symbol)), (launch.get("file", ""), launch.get("id", ""))))
+            found.append(_recorded(captured, launch, str(symbol)))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise CaptureError(f"{log_of.path} is damaged: launch {index} cannot be read") from error
-    return found
+    return tuple(found)
 
 
 def _recorded(captured: CapturedLaunch, launch: Mapping[str, Any], symbol: str) -> Recorded:
@@ -698,6 +410,8 @@ def _recorded(captured: CapturedLaunch, launch: Mapping[str, Any], symbol: str) 
         why=str(launch["why"]),
         finished=finished and not missing,
         device=str(launch["device"]),
+        file=str(launch.get("file", "")),
+        kernel_id=str(launch.get("id", "")),
     )
 
 

@@ -152,10 +152,9 @@ def launched(program: Program, built: Path, scratch: Path, tools: tuple[Path, Pa
         "kernels": [],
     }
     if report.path and report.kept is not None:
-        log = store._log(report.path)
-        for recorded, (file, kernel) in store._launches(log):
+        for recorded in store.read_file(report.path):
             found["kernels"].append({
-                "file": os.path.relpath(os.path.normpath(scratch / file), folder), "kernel": kernel,
+                "file": os.path.relpath(os.path.normpath(scratch / recorded.file), folder), "kernel": recorded.kernel_id,
                 "grid": recorded.grid, "block": recorded.block, "smem_bytes": recorded.smem_bytes, "order": recorded.order,
                 "name": recorded.kernel, "problems": recorded.problems, "device": recorded.device,
                 "parameters": [
