@@ -37,8 +37,8 @@ def bare(spec):
 
 
 def with_line(text, kernel, lines):
-    at, indent = insertion_point(text, kernel)
-    return text[:at] + "".join(f"{indent}{line}\n" for line in lines) + text[at:]
+    at, lead, indent = insertion_point(text, kernel)
+    return text[:at] + lead + "".join(f"{indent}{line}\n" for line in lines) + text[at:]
 
 
 def without_directives(text, kernel):
@@ -141,7 +141,7 @@ def test_what_is_not_known_is_a_guess_and_says_so():
     (kernel,) = parse(text).kernels
     lines = directive_lines(kernel, None, Directive())
     assert lines == (
-        "//dice: rows = 1K | 1000, cols = 1K | 777; in x[rows * cols]; out y[rows * cols]"
+        "//dice: rows = 1K | 1000, cols = 1K | 777; in x[rows * cols]; io y[rows * cols]"
         "  // guessed: rows, cols, x, y",
         "//dice: launch <<<cdiv(rows * cols, 256), 256>>>; with T = float, W = 32  // guessed: grid, block, T, W",
     )

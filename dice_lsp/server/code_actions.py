@@ -1,9 +1,10 @@
 """Code actions: entries of a menu and nothing more. The work is in the commands that they name.
 
 They carry no edit, because a client applies a code action's edit without looking at the version of the text. The
-exception is a misspelt word of a directive, which is replaced by what is known the moment the menu is opened.
+exception is what is wrong with a directive, which is replaced by what is known the moment the menu is opened.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from lsprotocol import types
@@ -14,13 +15,18 @@ from dice_lsp.pipeline import is_left_out, rank
 from dice_lsp.records import CandidateReport, Kernel
 from dice_lsp.server import from_lsp, to_lsp
 from dice_lsp.server.baselines import can_accept
+from dice_lsp.server.directive_line import directive_lines
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
 from dice_lsp.server.session import DiceServer
+from dice_lsp.source.directives import Directive
+from dice_lsp.source.embedded import written
+from dice_lsp.source.kernels import comment_start
 
 PATIENCE_S = 0.01
 FIRST_PATIENCE_S = 2.0
-KINDS = [types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix]
+SOURCE_DIRECTIVES = "source.dice.writeDirectives"
+KINDS = [types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix, SOURCE_DIRECTIVES]
 
 
 def register(server: DiceServer) -> None:
@@ -66,7 +72,7 @@ def _action(
     title: str,
     command: str,
     arguments: dict[str, Any],
-    kind: types.CodeActionKind = types.CodeActionKind.RefactorRewrite,
+    kind: types.CodeActionKind | str = types.CodeActionKind.RefactorRewrite,
     disabled: str | None = None,
     by_model: bool = True,
 ) -> types.CodeAction:
@@ -146,28 +152,70 @@ def _kernel_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int
 
 
 def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
+    """To write what is known of a launch, for the kernel at the cursor or below the comment there, and for all."""
+    uri, actions = snapshot.document.uri, []
+    kernel = _kernel_or_comment(snapshot, start, end)
+    if kernel is not None and not kernel.macro and _says_less_than_all(server, snapshot, kernel):
+        found = server.report(snapshot, kernel.id)
+        unknown = found is not None and bool(found[0].spec.unknown)
+        title = "DICE: write //dice: line" if unknown else "DICE: write what was inferred"
+        kind = types.CodeActionKind.QuickFix if unknown else types.CodeActionKind.RefactorRewrite
+        named = {"uri": uri, "kernel": kernel.id}
+        if unknown or not kernel.body_start <= start < end:
+            actions.append(_action(server, title, "dice.writeDirective", named, kind, by_model=False))
+    if len(snapshot.model.kernels) > 1 and kernel is not None:
+        title = "DICE: write what was inferred, for all kernels of the file"
+        actions.append(_action(server, title, "dice.writeDirective", {"uri": uri}, SOURCE_DIRECTIVES, by_model=False))
+    return actions
+
+
+def _kernel_or_comment(snapshot: Snapshot, start: int, end: int) -> Kernel | None:
+    """The kernel at `start:end`, or the one whose comments are there."""
     kernel = snapshot.kernel_at(start, end)
-    found = None if kernel is None else server.report(snapshot, kernel.id)
-    if kernel is None or found is None or not found[0].spec.unknown:
-        return []
-    arguments = {"uri": snapshot.document.uri, "kernel": kernel.id}
-    title = "DICE: write //dice: line"
-    return [_action(server, title, "dice.writeDirective", arguments, types.CodeActionKind.QuickFix)]
+    if kernel is not None:
+        return kernel
+    for name, directive in snapshot.directives.items():
+        if any(_touches(start, end, *comment) for comment in directive.comments):
+            return snapshot.kernel(name)
+    below = next((kernel for kernel in snapshot.model.kernels if kernel.start >= end), None)
+    text = snapshot.document.text
+    return below if below is not None and comment_start(text, below) <= start else None
+
+
+def _says_less_than_all(server: DiceServer, snapshot: Snapshot, kernel: Kernel) -> bool:
+    """Whether there is something that the kernel's directive does not say yet."""
+    report = server.results.report(snapshot.document.uri, kernel.id, snapshot.keys[kernel.id])
+    spec = server.specs.known(snapshot, kernel) if report is None else report.spec
+    return bool(directive_lines(kernel, spec, snapshot.directives.get(kernel.id, Directive())))
 
 
 def _directive_fixes(server: DiceServer, snapshot: Snapshot, start: int, end: int) -> list[types.CodeAction]:
-    document, index = snapshot.document, snapshot.index
-    return [
-        types.CodeAction(
-            title=f"DICE: change to {problem.fix}",
-            kind=types.CodeActionKind.QuickFix,
-            edit=to_lsp.versioned_edit(
-                document.uri, document.version, index, problem.start, problem.end, problem.fix, server.encoding
-            ),
-        )
-        for problem in snapshot.problems
-        if problem.fix is not None and _touches(start, end, problem.start, problem.end)
-    ]
+    actions = []
+    for problem in (*snapshot.problems, *server.reviews.of(snapshot)):
+        if not _touches(start, end, problem.start, problem.end):
+            continue
+        if problem.fix is not None:
+            replacement = (problem.start, problem.end, problem.fix)
+            actions.append(_fix(server, snapshot, f"DICE: change to {problem.fix}", (replacement,)))
+        actions += [_fix(server, snapshot, f"DICE: {fix.title}", fix.edits) for fix in problem.fixes]
+    unique = {action.title: action for action in actions if action is not None}
+    return list(unique.values())
+
+
+def _fix(
+    server: DiceServer, snapshot: Snapshot, title: str, replacements: Sequence[to_lsp.Replacement]
+) -> types.CodeAction | None:
+    """A quick fix with its edit; None where the string of a Python file cannot hold it."""
+    document, in_file = snapshot.document, []
+    for start, end, text in replacements:
+        held = written(document, start, to_lsp.like_document(text, document.text))
+        if held is None:
+            return None
+        in_file.append((start, end, held.in_file))
+    edit = to_lsp.versioned_edit(document.uri, document.version, snapshot.index, in_file, server.encoding)
+    if not server.client.document_changes:
+        edit = to_lsp.plain_edit(document.uri, snapshot.index, in_file, server.encoding)
+    return types.CodeAction(title=title, kind=types.CodeActionKind.QuickFix, edit=edit)
 
 
 def _touches(start: int, end: int, first: int, last: int) -> bool:

@@ -6,7 +6,7 @@ believed only once the document says so: Neovim reports a stale edit that it ski
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -28,12 +28,12 @@ from dice_lsp.server.arguments import (
     KernelArguments,
     required,
 )
-from dice_lsp.server.directive_line import directive_line
+from dice_lsp.server.directive_line import directive_lines, directive_snippet
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.progress import WorkDone
 from dice_lsp.server.session import CLIENT_PATIENCE_S, DiceServer
-from dice_lsp.source.directives import insertion_point
+from dice_lsp.source.directives import Directive, insertion_point
 from dice_lsp.source.embedded import written
 from dice_lsp.source.positions import LineIndex
 from dice_lsp.source.selection import body_region, region, relocate
@@ -305,21 +305,40 @@ def _not_applied(server: DiceServer, reason: str) -> dict[str, Any]:
 async def _edit(
     server: DiceServer, document: Document, start: int, end: int, text: str, label: str, asking: str | None = None
 ) -> "_Edit | str | None":
-    """Replace `start:end` of exactly `document` in the client, which may ask its user first, however long that takes.
+    """Replace `start:end` of exactly `document`, see `edit_document`."""
+    return await edit_document(server, document, ((start, end, text),), label, asking)
+
+
+async def edit_document(
+    server: DiceServer,
+    document: Document,
+    replacements: Sequence[to_lsp.Replacement],
+    label: str,
+    asking: str | None = None,
+    snippets: Sequence[str] | None = None,
+) -> "_Edit | str | None":
+    """Replace parts of exactly `document` in the client, which may ask its user first, however long that takes.
 
     Returns None once its text is what was meant, else why not; an `_Edit` where the client says that it made the edit
     but does not tell of the change yet. With `asking` the client shows the edit under these words for confirmation.
+    `snippets` are the same texts with placeholders, for a client that takes those in its edits.
     """
-    held = written(document, start, text)
-    if held is None:
-        return NOT_IN_STRING
+    in_file, meant = [], document.text
+    for start, end, text in sorted(replacements, reverse=True):
+        held = written(document, start, text)
+        if held is None:
+            return NOT_IN_STRING
+        in_file.append((start, end, held.in_file))
+        meant = meant[:start] + held.in_view + meant[end:]
+    in_file.reverse()
+    if snippets is not None:
+        in_file = [(start, end, text) for (start, end, _), text in zip(sorted(replacements), snippets, strict=True)]
     index = await server.documents.in_thread(LineIndex, document.shown)
     edit = to_lsp.versioned_edit(
-        document.uri, document.version, index, start, end, held.in_file, server.encoding, asking
+        document.uri, document.version, index, in_file, server.encoding, asking, snippets is not None
     )
     if not server.client.document_changes:
-        edit = to_lsp.plain_edit(document.uri, index, start, end, held.in_file, server.encoding)
-    meant = document.text[:start] + held.in_view + document.text[end:]
+        edit = to_lsp.plain_edit(document.uri, index, in_file, server.encoding)
     try:
         answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit=edit, label=label))
     except JsonRpcMethodNotFound:
@@ -470,17 +489,38 @@ async def _checked(server: DiceServer, uri: str, kernels: tuple[str, ...] | None
 
 
 async def _write_directive(server: DiceServer, given: KernelArguments) -> dict[str, Any]:
-    """Write the launch as far as it is known above the kernel, for the user to complete."""
+    """Write what is known of a launch above its kernel, of every kernel if none is named; what is guessed says so."""
     snapshot = await server.documents.exact(given.uri)
     kernel = None if snapshot is None or given.kernel is None else snapshot.kernel(given.kernel)
-    if snapshot is None or kernel is None:
+    if snapshot is None or (kernel is None and given.kernel is not None):
         raise JsonRpcInvalidParams(f"there is no kernel {given.kernel!r} in {given.uri}")
-    report = server.results.report(given.uri, kernel.id)
+    kernels = snapshot.model.kernels if kernel is None else (kernel,)
     document = snapshot.document
-    at, indent = insertion_point(document.text, kernel)
-    line = directive_line(kernel, None if report is None else report.spec)
-    text = to_lsp.like_document(f"{indent}{line}\n", document.text)
-    outcome = await _edit(server, document, at, at, text, "DICE directive")
+    replacements: list[to_lsp.Replacement] = []
+    snippets: list[str] = []
+    # Placeholders ask for what is guessed; without them it is marked in the text.
+    client = server.client
+    asks = kernel is not None and client.snippet_edits and client.document_changes and document.file_text is None
+    for each in kernels:
+        if each.macro:
+            continue
+        report = server.results.report(given.uri, each.id, snapshot.keys[each.id])
+        spec = await server.specs.of(snapshot, each) if report is None else report.spec
+        directive = snapshot.directives.get(each.id, Directive())
+        lines = directive_lines(each, spec, directive, marks=not asks)
+        if lines:
+            at, lead, indent = insertion_point(document.text, each)
+            plain, with_places = (
+                to_lsp.like_document(lead + "".join(f"{indent}{line}\n" for line in found), document.text)
+                for found in (lines, directive_snippet(each, spec, directive))
+            )
+            replacements.append((at, at, plain))
+            snippets.append(with_places)
+    if not replacements:
+        what = "the kernels of this file" if kernel is None else kernel.name
+        return _not_applied(server, f"all that is known of {what} is written there already")
+    places = snippets if asks and "${" in snippets[0] else None
+    outcome = await edit_document(server, document, replacements, "DICE directive", snippets=places)
     if isinstance(outcome, str):
         return _not_applied(server, outcome)
     return {"applied": True, "reason": None}

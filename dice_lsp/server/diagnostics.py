@@ -33,7 +33,12 @@ _WEIGHTS = {
 
 
 def register(server: DiceServer) -> None:
-    server.on_snapshot.append(lambda old, new: publish(server, new.document.uri))
+    def follow(old: Snapshot | None, new: Snapshot) -> None:
+        publish(server, new.document.uri)
+        server.reviews.follow(new)
+
+    server.on_snapshot.append(follow)
+    server.reviews.on_news = lambda uri: publish(server, uri)
 
 
 def remember(server: DiceServer, snapshot: Snapshot, report: KernelReport) -> None:
@@ -48,6 +53,7 @@ def remember(server: DiceServer, snapshot: Snapshot, report: KernelReport) -> No
 
 def forget(server: DiceServer, uri: str) -> None:
     """Take back everything about a document that was closed."""
+    server.reviews.forget(uri)
     for key in [key for key in server.error_lines if key[0] == uri]:
         del server.error_lines[key]
     if server.published.pop(uri, None):
@@ -80,10 +86,10 @@ def _directive_problems(server: DiceServer, snapshot: Snapshot) -> Sequence[type
             severity=_WEIGHTS[problem.weight],
             source=SOURCE,
             code="directive",
-            tags=[types.DiagnosticTag.Unnecessary] if problem.unnecessary else None,
+            tags=[types.DiagnosticTag.Unnecessary] if problem.unnecessary and server.client.diagnostic_tags else None,
             data={"fix": problem.fix} if problem.fix is not None else None,
         )
-        for problem in snapshot.problems
+        for problem in (*snapshot.problems, *server.reviews.of(snapshot))
     ]
 
 

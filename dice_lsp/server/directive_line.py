@@ -41,13 +41,17 @@ def directive_line(kernel: Kernel, spec: LaunchSpec | None) -> str:
     return _plain(line)
 
 
-def directive_lines(kernel: Kernel, spec: LaunchSpec | None, given: Directive, width: int = WIDTH) -> tuple[str, ...]:
+def directive_lines(
+    kernel: Kernel, spec: LaunchSpec | None, given: Directive, width: int = WIDTH, *, marks: bool = True
+) -> tuple[str, ...]:
     """What `given` does not say yet, as lines of at most `width` columns where that is possible; none if it says all.
 
-    A comment at the end of a line names what in it is guessed.
+    A comment at the end of a line names what in it is guessed, with `marks`.
     """
     marked = _marked(kernel, spec, given, width)
-    return tuple(_plain(text) + (f"  // guessed: {', '.join(names)}" if names else "") for text, names in marked)
+    return tuple(
+        _plain(text) + (f"  // guessed: {', '.join(names)}" if names and marks else "") for text, names in marked
+    )
 
 
 def directive_snippet(kernel: Kernel, spec: LaunchSpec | None, given: Directive, width: int = WIDTH) -> tuple[str, ...]:
@@ -267,7 +271,8 @@ def _buffers(kernel: Kernel, spec: LaunchSpec, given: Directive, size: str) -> M
 
 
 def _role(parameter: Parameter) -> Role:
-    return Role.IN if parameter.const else Role.OUT
+    """What a kernel may do with a buffer whatever its body is: `io` fits one that only writes, too."""
+    return Role.IN if parameter.const else Role.IO
 
 
 def _launch(spec: LaunchSpec, size: str) -> _Piece:

@@ -19,6 +19,7 @@ from dice_lsp.server.folders import Folders
 from dice_lsp.server.launch_specs import LaunchSpecs
 from dice_lsp.server.ledger import Ledger
 from dice_lsp.server.patched_pygls import Server
+from dice_lsp.server.reviews import Reviews
 from dice_lsp.source.positions import Encoding
 
 log = logging.getLogger(__name__)
@@ -179,6 +180,7 @@ class DiceServer(Server):
         self.folders = Folders()
         self.documents = Documents(self._read, self.settings_of)
         self.specs = LaunchSpecs(self.documents)
+        self.reviews = Reviews(self.documents, self.specs)
         self.ledger = Ledger(lambda uri: self.folders.file(uri) if self.settings_of(uri).history else None)
         self.checking: dict[str, dict[str, Pending]] = {}
         """URI -> kernels that are being checked or wait for it."""

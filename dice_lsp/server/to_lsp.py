@@ -52,37 +52,50 @@ def command(title: str, name: str, arguments: dict[str, Any], *, background: boo
     return types.Command(title=title, command=name, arguments=[arguments])
 
 
+Replacement = tuple[int, int, str]
+"""`(start, end, text)`: `start:end` of a document, and what takes its place."""
+
+
 def versioned_edit(
     uri: str,
     version: int,
     index: LineIndex,
-    start: int,
-    end: int,
-    text: str,
+    replacements: Sequence[Replacement],
     encoding: Encoding,
     asking: str | None = None,
+    snippets: bool = False,
 ) -> types.WorkspaceEdit:
-    """Replace `start:end` of exactly this version: a client refuses the edit once its text has moved on.
+    """Replace parts of exactly this version: a client refuses the edit once its text has moved on.
 
-    With `asking` the client shows the edit under these words, and the user must confirm it.
+    With `asking` the client shows the edit under these words, and the user must confirm it. With `snippets` the texts
+    have placeholders.
     """
-    place = range_of(index, start, end, encoding)
-    edit: types.TextEdit | types.AnnotatedTextEdit = types.TextEdit(range=place, new_text=text)
+    edits: list[types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit] = []
+    for start, end, text in replacements:
+        place = range_of(index, start, end, encoding)
+        if asking is not None:
+            edits.append(types.AnnotatedTextEdit(annotation_id=ANNOTATION, range=place, new_text=text))
+        elif snippets:
+            edits.append(types.SnippetTextEdit(range=place, snippet=types.StringValue(value=text)))
+        else:
+            edits.append(types.TextEdit(range=place, new_text=text))
     annotations = None
     if asking is not None:
-        edit = types.AnnotatedTextEdit(annotation_id=ANNOTATION, range=place, new_text=text)
         annotations = {
             ANNOTATION: types.ChangeAnnotation(label="DICE candidate", needs_confirmation=True, description=asking)
         }
     document = types.OptionalVersionedTextDocumentIdentifier(uri=uri, version=version)
     return types.WorkspaceEdit(
-        document_changes=[types.TextDocumentEdit(text_document=document, edits=[edit])], change_annotations=annotations
+        document_changes=[types.TextDocumentEdit(text_document=document, edits=edits)], change_annotations=annotations
     )
 
 
-def plain_edit(uri: str, index: LineIndex, start: int, end: int, text: str, encoding: Encoding) -> types.WorkspaceEdit:
-    """Replace `start:end`, for a client that knows no versions of documents. Never both: Kate applies each of them."""
-    return types.WorkspaceEdit(changes={uri: [types.TextEdit(range_of(index, start, end, encoding), text)]})
+def plain_edit(
+    uri: str, index: LineIndex, replacements: Sequence[Replacement], encoding: Encoding
+) -> types.WorkspaceEdit:
+    """The same for a client that knows no versions of documents. Never both: Kate applies each of them."""
+    edits = [types.TextEdit(range_of(index, start, end, encoding), text) for start, end, text in replacements]
+    return types.WorkspaceEdit(changes={uri: edits})
 
 
 def candidate_key(report: CandidateReport) -> str:

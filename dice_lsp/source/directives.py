@@ -23,6 +23,7 @@ from typing import NoReturn
 from attrs import evolve, field, frozen
 
 from dice_lsp.records import BufferSpec, Dim, Fix, Kernel, Origin, Problem, Reference, Role, Tolerance, Weight
+from dice_lsp.source.embedded import VIEW_EDGE
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.tokens import CLOSING, OPENING, Kind, Token, lex, line_start
@@ -171,9 +172,8 @@ def stray_directives(model: SourceModel, used: Collection[tuple[int, int]]) -> t
         fixes = [Fix("remove the directive", (whole_comment(model.text, start, end),))]
         if kernel is not None and inside:
             reason = f"it stands inside of {kernel.name}: put it above the kernel"
-            at, indent = insertion_point(model.text, kernel)
-            line_end = "\r\n" if "\r\n" in model.text else "\n"
-            moved = (at, at, f"{indent}{model.text[start:end]}{line_end}")
+            at, lead, indent = insertion_point(model.text, kernel)
+            moved = (at, at, f"{lead}{indent}{model.text[start:end]}\n")
             fixes.insert(0, Fix(f"move it above {kernel.name}", (moved, whole_comment(model.text, start, end))))
         else:
             below = next((f.name for f in model.functions if f.start >= end), None)
@@ -789,8 +789,15 @@ def _squeezed(piece: str) -> str:
     return piece.replace(" ", "").replace("\t", "") if piece[:1] in ("<", ">") else piece
 
 
-def insertion_point(text: str, kernel: Kernel) -> tuple[int, str]:
-    """Where a `//dice:` line for this kernel is inserted, and the indentation that it takes."""
+def insertion_point(text: str, kernel: Kernel) -> tuple[int, str, str]:
+    """Where `//dice:` lines for a kernel are inserted, what must stand before the first, and the indentation of each.
+
+    They stand on lines of their own above the kernel's, which a comment at the start of that line does not change.
+    """
     start = line_start(text, kernel.start)
     before = text[start : kernel.start]
-    return (start, before) if not before.strip() else (kernel.start, "")
+    code_before = re.sub(r"/\*.*?\*/", "", before) if "*/" in before else before
+    if code_before.strip() or VIEW_EDGE in before:
+        # Code, or the quotes of the Python string that holds the kernel.
+        return kernel.start, "\n", ""
+    return start, "", before[: len(before) - len(before.lstrip(" \t"))]

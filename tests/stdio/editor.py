@@ -26,7 +26,10 @@ WHOLE = t.Range(t.Position(0, 0), t.Position(2**31 - 1, 0))
 
 
 def capabilities(
-    name: str, experimental: Mapping[str, bool] | None = None, ghost_text: bool = False
+    name: str,
+    experimental: Mapping[str, bool] | None = None,
+    ghost_text: bool = False,
+    snippets: bool = False,
 ) -> t.ClientCapabilities:
     """What Neovim 0.11.4 says of itself (recorded), or VS Code with languageclient 10; and what an extension adds."""
     if name == "neovim":
@@ -41,6 +44,10 @@ def capabilities(
     given.text_document.inline_completion = t.InlineCompletionClientCapabilities()
     assert given.workspace.workspace_edit is not None
     given.workspace.workspace_edit.change_annotation_support = t.ChangeAnnotationsSupportOptions()
+    given.workspace.workspace_edit.snippet_edit_support = snippets
+    given.text_document.publish_diagnostics = t.PublishDiagnosticsClientCapabilities(
+        tag_support=t.ClientDiagnosticsTagOptions([t.DiagnosticTag.Unnecessary])
+    )
     given.general.position_encodings = [t.PositionEncodingKind.Utf16]
     given.text_document.inlay_hint = t.InlayHintClientCapabilities(dynamic_registration=True)
     given.text_document.code_action.tag_support = t.CodeActionTagOptions([t.CodeActionTag.LlmGenerated])
@@ -77,6 +84,8 @@ class Editor:
         self.take_edits = True
         self.confirms = True
         """Whether the user ticks an edit that is shown for confirmation."""
+        self.takes_snippets = False
+        self.snippets: list[str] = []
         self.asked_about: list[t.ChangeAnnotation] = []
 
         @client.feature(t.WORKSPACE_INLAY_HINT_REFRESH)
@@ -110,11 +119,13 @@ class Editor:
         *folders: Path,
         experimental: Mapping[str, bool] | None = None,
         ghost_text: bool = False,
+        snippets: bool = False,
         **options: Any,
     ) -> t.InitializeResult:
+        self.takes_snippets = snippets
         return await self.client.initialize_session(
             t.InitializeParams(
-                capabilities=capabilities(self.name, experimental, ghost_text),
+                capabilities=capabilities(self.name, experimental, ghost_text, snippets),
                 initialization_options=options,
                 workspace_folders=[t.WorkspaceFolder(folder.as_uri(), folder.name) for folder in folders] or None,
             )
@@ -169,16 +180,23 @@ class Editor:
         assert version is not None, "an edit must name its version"
         if not self.take_edits or version != self.versions[uri]:
             return t.ApplyWorkspaceEditResult(applied=self.name == "neovim")
-        (edit,) = change.edits
-        if isinstance(edit, t.AnnotatedTextEdit):
-            assert params.edit.change_annotations is not None
-            annotation = params.edit.change_annotations[edit.annotation_id]
-            self.asked_about.append(annotation)
-            if annotation.needs_confirmation and not self.confirms:
-                # VS Code says so when its preview is left by Apply with nothing ticked.
-                return t.ApplyWorkspaceEditResult(applied=True)
-        start, end = self.offsets(uri, edit.range)
-        self.replace(uri, start, end, edit.new_text)
+        replacements = []
+        for edit in change.edits:
+            if isinstance(edit, t.AnnotatedTextEdit):
+                assert params.edit.change_annotations is not None
+                annotation = params.edit.change_annotations[edit.annotation_id]
+                self.asked_about.append(annotation)
+                if annotation.needs_confirmation and not self.confirms:
+                    # VS Code says so when its preview is left by Apply with nothing ticked.
+                    return t.ApplyWorkspaceEditResult(applied=True)
+            snippet = isinstance(edit, t.SnippetTextEdit)
+            assert not snippet or self.takes_snippets, "this client has no snippets in edits"
+            text = without_placeholders(edit.snippet.value) if snippet else edit.new_text
+            self.snippets += [edit.snippet.value] if snippet else []
+            replacements.append((*self.offsets(uri, edit.range), text))
+        # The positions of all are those of the text before.
+        for start, end, text in sorted(replacements, reverse=True):
+            self.replace(uri, start, end, text)
         return t.ApplyWorkspaceEditResult(applied=True)
 
     # Positions

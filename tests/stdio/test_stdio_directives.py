@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from lsprotocol import types as t
 
 from tests.stdio.conftest import started
 from tests.stdio.editor import Editor
@@ -45,7 +46,7 @@ def marked(line: str, line_end: str = "\n", kernel: str = KERNEL) -> tuple[str, 
     [
         ("\t//dice: /* 😋✅ */ la¦", "launch", "\t//dice: /* 😋✅ */ launch "),
         ("//dice: n = 4 | 5; in ¦ // 😋", "x", "//dice: n = 4 | 5; in x[n] // 😋"),
-        ("//dice: launch <¦", "<<<(n + 127) / 128, 128>>>", "//dice: launch <<<(n + 127) / 128, 128>>>"),
+        ("//dice: launch <¦", "<<<cdiv(n, 128), 128>>>", "//dice: launch <<<cdiv(n, 128), 128>>>"),
         ("//dice: ref g¦", "gold", "//dice: ref gold"),
         ("//dice: n = 4; \\\n  in x[¦", "n", "//dice: n = 4; \\\n  in x[n"),
         ("//dice: in xx¦yy[n]", "x", "//dice: in x[n]"),
@@ -149,3 +150,93 @@ async def test_a_long_text_that_is_being_read_is_completed_around_the_cursor(tmp
         assert await client.stop() == 0
     finally:
         await client.close()
+
+
+UNKNOWN = """__global__ void first(const float* x, float* y, int width) {
+    y[threadIdx.y * width] = 2 * x[threadIdx.x];
+}
+namespace ours {
+    /* 😋 */ __global__ void second(float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = 1;
+    }
+}
+"""
+
+
+async def applied(editor: Editor, action: t.CodeAction) -> None:
+    """What an editor does with a quick fix: the edit that it carries."""
+    assert action.edit is not None
+    assert editor._apply(t.ApplyWorkspaceEditParams(edit=action.edit)).applied
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+async def test_what_was_inferred_is_written_for_a_kernel_and_for_all(
+    editor: Editor, tmp_path: Path, line_end: str
+) -> None:
+    uri = (tmp_path / "unknown.cu").as_uri()
+    text = (COMMENT + UNKNOWN).replace("\n", line_end)
+    editor.open(uri, text)
+    actions = await editor.actions(uri, "void second")
+    action = actions["DICE: write what was inferred"]
+    assert action.kind == "refactor.rewrite" and not action.tags, "no model has a part in it"
+    assert (await editor.take(action))["applied"]
+    line = editor.texts[uri].split(line_end)[5]
+    assert line.startswith("    //dice: n = ") and "out y[n]" in line and "guessed" not in line
+    editor.undo(uri)
+    everything = actions["DICE: write what was inferred, for all kernels of the file"]
+    assert everything.kind == "source.dice.writeDirectives"
+    assert (await editor.take(everything))["applied"]
+    written = editor.texts[uri]
+    assert written.count("//dice: ") == 2 + written.count("//dice: launch") and "// guessed: " in written
+    assert "\n" not in written.replace(line_end, "")
+    assert [each for each in written.split(line_end) if "//dice:" not in each] == text.split(line_end)
+    result = await editor.run("dice.writeDirective", {"uri": uri, "kernel": "second"})
+    assert not result["applied"] and "written there already" in result["reason"]
+    await editor.until(lambda: not editor.client.diagnostics.get(uri))
+
+
+async def test_a_client_with_snippets_in_its_edits_asks_for_what_is_guessed(tmp_path: Path) -> None:
+    async with started("vscode", snippets=True, checkOnOpen=False, **NO_MODEL) as editor:
+        uri = (tmp_path / "unknown.cu").as_uri()
+        editor.open(uri, UNKNOWN)
+        result = await editor.run("dice.writeDirective", {"uri": uri, "kernel": "first"})
+        assert result["applied"], result
+        (snippet,) = editor.snippets
+        assert "launch <<<${" in snippet and "guessed" not in snippet
+        assert editor.texts[uri].startswith("//dice: ") and editor.texts[uri].endswith(UNKNOWN)
+        assert "$" not in editor.texts[uri]
+
+
+async def test_a_directive_that_does_not_fit_is_told_of_and_mended(editor: Editor, tmp_path: Path) -> None:
+    uri = (tmp_path / "twice.cu").as_uri()
+    text, _ = marked("//dice: n = 1K; in x[n]; launch <<<cdiv(n, 256), {64, 64}>>>; hot; hot¦")
+    editor.open(uri, text)
+
+    def found() -> dict[str, t.Diagnostic]:
+        return {item.message.split(":")[0]: item for item in editor.client.diagnostics.get(uri, [])}
+
+    await editor.until(lambda: set(found()) == {"the block has 4096 threads", "hot or cold is given twice"})
+    await applied(editor, (await editor.actions(uri, "hot; hot"))["DICE: remove the second one"])
+    await editor.until(lambda: set(found()) == {"the block has 4096 threads", "this is found without the clause"})
+    needless = found()["this is found without the clause"]
+    assert needless.severity is t.DiagnosticSeverity.Hint
+    assert needless.range == editor.range_of(uri, "in x[n]")
+    assert needless.tags and t.DiagnosticTag.Unnecessary in needless.tags
+    await applied(editor, (await editor.actions(uri, "in x[n]"))["DICE: remove the clause"])
+    assert "//dice: n = 1K; launch <<<cdiv(n, 256), {64, 64}>>>; hot\n" in editor.texts[uri]
+    await editor.until(lambda: set(found()) == {"the block has 4096 threads"})
+    editor.edit(uri, "{64, 64}", "64")
+    await editor.until(lambda: not found())
+
+
+async def test_a_directive_above_no_kernel_is_told_of_and_moved(editor: Editor, tmp_path: Path) -> None:
+    uri = (tmp_path / "module.py").as_uri()
+    program = 'source = """__global__ void k(float* y) {\n    //dice: hot\n    y[0] = 1;\n}\n"""\n'
+    editor.open(uri, program)
+    await editor.until(lambda: editor.client.diagnostics.get(uri))
+    (problem,) = editor.client.diagnostics[uri]
+    assert "inside of k" in problem.message and problem.severity is t.DiagnosticSeverity.Warning
+    await applied(editor, (await editor.actions(uri, "//dice"))["DICE: move it above k"])
+    assert editor.texts[uri] == 'source = """\n//dice: hot\n__global__ void k(float* y) {\n    y[0] = 1;\n}\n"""\n'
+    await editor.until(lambda: not editor.client.diagnostics[uri])

@@ -1,0 +1,107 @@
+"""Second thoughts about directives: what `source.directive_review` says, a moment after the typing has stopped.
+
+They take several launch specs each, so they are read kernel by kernel on the reading thread, and kept by what decides
+them: a text that only moved is not read again.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from attrs import evolve
+
+from dice_lsp.records import Fix, Kernel, LaunchSpec, Problem
+from dice_lsp.server.documents import Documents, Snapshot
+from dice_lsp.server.launch_specs import LaunchSpecs, read_spec
+from dice_lsp.source.directive_review import review
+from dice_lsp.source.directives import Directive, parse_directives
+
+QUIET_S = 0.3
+"""How long a text must stand still."""
+KEPT = 512
+Key = tuple[object, ...]
+
+
+class Reviews:
+    """`on_news(uri)` is called when there is more to say about a document than before."""
+
+    def __init__(self, documents: Documents, specs: LaunchSpecs) -> None:
+        self._documents, self._specs = documents, specs
+        self._known: OrderedDict[Key, tuple[Problem, ...]] = OrderedDict()
+        """Problems at offsets from the kernel's first directive."""
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self.on_news: Callable[[str], None] = lambda uri: None
+
+    def of(self, snapshot: Snapshot) -> tuple[Problem, ...]:
+        """What is known about the directives of this text so far."""
+        found: list[Problem] = []
+        for name, directive in snapshot.directives.items():
+            known = self._known.get(_key(snapshot, name, directive))
+            found += [_moved(problem, directive.comments[0][0]) for problem in known or ()]
+        return tuple(dict.fromkeys(found))
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Look at the directives of this text once it stands still."""
+        uri = snapshot.document.uri
+        self.forget(uri)
+        names = [n for n, directive in snapshot.directives.items() if _key(snapshot, n, directive) not in self._known]
+        if names:
+            task = asyncio.get_running_loop().create_task(self._read(snapshot, names), name=f"review {uri}")
+            self._running[uri] = task
+            task.add_done_callback(
+                lambda done: self._running.pop(uri, None) if self._running.get(uri) is done else None
+            )
+
+    def forget(self, uri: str) -> None:
+        """Stop looking at a document."""
+        task = self._running.pop(uri, None)
+        if task is not None:
+            task.cancel()
+
+    async def _read(self, snapshot: Snapshot, names: list[str]) -> None:
+        await asyncio.sleep(QUIET_S)
+        for name in names:
+            kernel = snapshot.kernel(name)
+            if kernel is None or not self._documents.is_current(snapshot):
+                return
+            directive = snapshot.directives[name]
+            given = await self._specs.of(snapshot, kernel)
+            bare = await self._specs.of(snapshot, kernel, bare=True)
+            problems = await self._documents.in_thread(_review, snapshot, kernel, directive, given, bare)
+            self._known[_key(snapshot, name, directive)] = tuple(
+                _moved(problem, -directive.comments[0][0]) for problem in problems
+            )
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        self.on_news(snapshot.document.uri)
+
+
+def _review(
+    snapshot: Snapshot, kernel: Kernel, directive: Directive, given: LaunchSpec, bare: LaunchSpec
+) -> tuple[Problem, ...]:
+    text = snapshot.model.text
+    return review(
+        snapshot.model,
+        kernel,
+        directive,
+        given,
+        bare,
+        respec=lambda other: read_spec(snapshot, kernel, other),
+        without=lambda start: parse_directives(text, kernel, without=(start,)),
+    )
+
+
+def _key(snapshot: Snapshot, name: str, directive: Directive) -> Key:
+    """All that decides a review: the kernel's own key, and the comments' words and how they lie to each other."""
+    first, text = directive.comments[0][0], snapshot.document.text
+    return (
+        snapshot.keys.get(name, ""),
+        *((start - first, text[start:end]) for start, end in directive.comments),
+    )
+
+
+def _moved(problem: Problem, by: int) -> Problem:
+    fixes = tuple(
+        Fix(fix.title, tuple((start + by, end + by, text) for start, end, text in fix.edits)) for fix in problem.fixes
+    )
+    return evolve(problem, start=problem.start + by, end=problem.end + by, fixes=fixes)
