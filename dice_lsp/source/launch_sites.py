@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from dice_lsp.records import Kernel, Parameter
 from dice_lsp.source.accesses import INTEGERS
-from dice_lsp.source.expressions import SIZEOF, canonical_type
+from dice_lsp.source.expressions import SIZEOF, canonical_type, names_in
 from dice_lsp.source.geometry import Size
 from dice_lsp.source.headers import template_defaults
 from dice_lsp.source.host_program import HostLaunch
@@ -328,8 +328,10 @@ class SiteReader:
                 if block.nbytes is None or block.nbytes == build("*", (block.count, constant(width)), "long"):
                     # In the order of the tensor's dimensions: it is the shape that a PyTorch expression sees.
                     parts = [self.spelled(replaced(term, self.names)) for term in block.shape or ()]
-                    if not parts or not all(part.isidentifier() for part in parts):
-                        parts = [self.spelled(replaced(block.count, self.names))]
+                    count = self.spelled(replaced(block.count, self.names))
+                    plain = all(re.fullmatch(r"\w+", part) for part in parts)
+                    if not plain or names_in(count) != {part for part in parts if not part.isdigit()}:
+                        parts = [count]
                     sizes[label] = " * ".join(parts)
                     return
             if block.nbytes is None:

@@ -44,7 +44,7 @@ from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
 from dice_lsp.source.polynomials import ONE, Polynomial
 from dice_lsp.source.project import ProjectTexts
-from dice_lsp.source.python_calls import PythonCalls, torch_reference
+from dice_lsp.source.python_calls import PythonCalls, torch_reference, with_given_values
 from dice_lsp.source.references import find_reference, matched_parameters
 from dice_lsp.source.structs import Leaf, lanes, leaves
 from dice_lsp.source.tokens import Kind, lex, split_top_level
@@ -57,6 +57,8 @@ CHECK_VALUES = {
     3: ((1, 1, 1), (31, 33, 17), (65, 40, 33), (100, 50, 70), (16, 128, 31)),
 }
 """Sizes that break guards, checked only."""
+SMALLER_VALUES = {1: ((4096,),), 2: ((256, 512),)}
+"""Sizes for a host, of kernels that rely on powers of two: vectors without a rest, whole tiles."""
 _MORE = (1, 3, 7, 5)
 _ADDING = ("atomicAdd", "atomicSub", "atomicInc", "atomicAdd_block", "atomicAdd_system")
 MAX_CASES = 8
@@ -168,6 +170,8 @@ class _Builder:
         bounds = self.bounds(own, by_reference)
         grid, block, smem_bytes = self.geometry(launch, own, bounds)
         buffers = self.buffers(launch, own, by_reference, grid, block)
+        if self.calls is not None:
+            buffers = with_given_values(self.calls, kernel, self.program.launches, buffers)
         if reference is None and self.calls is not None:
             reference = torch_reference(self.calls, self.model, kernel, self.program.launches, buffers)
         dims, scalars = self.sizes(launch, alike, own, bounds, grid, block, smem_bytes, buffers)
@@ -641,6 +645,12 @@ class _Builder:
                 for row in checks
                 if row not in rows and holds(row) and self.covers(labels, row, own, grid, block, buffers, guarded=True)
             ]
+        if not scalable and not fixed and not beside_given and all(value is None for _, value in free):
+            rows += [
+                row
+                for row in SMALLER_VALUES.get(len(labels), ())
+                if holds(row) and self.fits(row, first, labels, own, grid, block, buffers)
+            ]
         if not known or scalable:
             rows = [
                 row
@@ -651,6 +661,20 @@ class _Builder:
         for label, value in free:
             self.sure(launch if value is not None else None, f"dims.{label}")
         return [Dim(label, tuple(row[place] for row in rows), origin) for place, label in enumerate(labels)]
+
+    def fits(
+        self,
+        row: tuple[int, ...],
+        first: tuple[int, ...],
+        labels: list[str],
+        own: Accesses,
+        grid: Size | None,
+        block: Size | None,
+        buffers: tuple[BufferSpec, ...],
+    ) -> bool:
+        """Whether a smaller case than the first is launched as that one is."""
+        smaller = all(a <= b for a, b in zip(row, first, strict=True)) and row != first
+        return smaller and self.covers(labels, row, own, grid, block, buffers)
 
     def first_row(
         self,

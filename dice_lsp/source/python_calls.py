@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from dice_lsp.records import BufferSpec, Document, Kernel, Origin, Reference
+from dice_lsp.records import BufferSpec, Document, Kernel, Origin, Reference, Role
 from dice_lsp.source.host_program import HostLaunch
 from dice_lsp.source.host_values import Pointer, constant
 from dice_lsp.source.kernels import SourceModel, parse
@@ -74,6 +74,51 @@ def _calls_of(file_text: str, view: str) -> PythonCalls:
     return PythonCalls(tuple(given), tuple(references))
 
 
+@frozen
+class _Use:
+    """How a function that Python calls launches a kernel."""
+
+    function: str
+    labels: Mapping[str, str]
+    """Buffer -> what the function calls the tensor; empty where it is only a part of one."""
+
+
+def _uses(calls: PythonCalls, kernel: Kernel, launches: Sequence[HostLaunch]) -> list[_Use]:
+    functions = {function for function, _ in calls.given} | {function for function, _, _ in calls.references}
+    found = []
+    for launch in launches:
+        if launch.kernel != kernel.name or launch.entry not in functions:
+            continue
+        if launch.arguments is None or len(launch.arguments) != len(kernel.parameters):
+            continue
+        labels: dict[str, str] = {}
+        for parameter, value in zip(kernel.parameters, launch.arguments, strict=True):
+            if parameter.pointer:
+                whole = isinstance(value, Pointer) and value.block is not None and value.offset == constant(0)
+                labels[parameter.name] = value.block.label if whole else ""  # type: ignore[union-attr]
+        found.append(_Use(launch.entry, labels))
+    return found
+
+
+def with_given_values(
+    calls: PythonCalls, kernel: Kernel, launches: Sequence[HostLaunch], buffers: Sequence[BufferSpec]
+) -> list[BufferSpec]:
+    """Buffers with values as those that the program makes: a logarithm is given no negative numbers."""
+    given = {function: dict(passed) for function, passed in calls.given}
+    inits: dict[str, set[str]] = {}
+    for use in _uses(calls, kernel, launches):
+        for name, label in use.labels.items():
+            tensor = given.get(use.function, {}).get(label)
+            if isinstance(tensor, Tensor):
+                inits.setdefault(name, set()).add(tensor.init)
+    found = []
+    for buffer in buffers:
+        told = inits.get(buffer.name, set())
+        plain = buffer.origin is not Origin.DIRECTIVE and buffer.role in (Role.IN, Role.IO) and buffer.init == "normal"
+        found.append(evolve(buffer, init=next(iter(told))) if plain and len(told) == 1 and "" not in told else buffer)
+    return found
+
+
 def torch_reference(
     calls: PythonCalls,
     model: SourceModel,
@@ -82,32 +127,27 @@ def torch_reference(
     buffers: Sequence[BufferSpec],
 ) -> Reference | None:
     """`Model.forward` in the names of a kernel's parameters, where it is certain that the kernel computes it alone."""
+    uses = _uses(calls, kernel, launches)
     for function, expression, names in calls.references:
-        own = [launch for launch in launches if launch.entry == function]
-        places = {(launch.kernel, launch.path, launch.offset) for launch in own}
-        if len(places) != 1 or own[0].kernel != kernel.name or not _returns_what_it_makes(model, function):
-            continue
-        arguments = own[0].arguments
-        if arguments is None or len(arguments) != len(kernel.parameters):
-            continue
-        parameters = {p for f, passed in calls.given if f == function for p, _ in passed} | {p for _, p in names}
-        labels: dict[str, str] = {}
-        for parameter, value in zip(kernel.parameters, arguments, strict=True):
-            if parameter.pointer:
-                whole = isinstance(value, Pointer) and value.block is not None and value.offset == constant(0)
-                labels[parameter.name] = value.block.label if whole else ""  # type: ignore[union-attr]
-        outputs = [name for name, label in labels.items() if label not in parameters]
-        written = {buffer.name for buffer in buffers if buffer.role.value in ("out", "io")}
-        if len(outputs) != 1 or written != set(outputs) or "" in labels.values():
-            continue
-        taken = {name: place for name, label in names for place, held in labels.items() if held == label}
-        text = renamed(expression, taken)
-        if text is None:
+        places = {(launch.kernel, launch.path, launch.offset) for launch in launches if launch.entry == function}
+        use = next((use for use in uses if use.function == function), None)
+        if use is None or len(places) != 1 or not _returns_what_it_makes(model, function):
             continue
         shapes = dict(next((passed for f, passed in calls.given if f == function), ()))
+        parameters = shapes.keys() | {parameter for _, parameter in names}
+        outputs = [name for name, label in use.labels.items() if label not in parameters]
+        written = {buffer.name for buffer in buffers if buffer.role in (Role.OUT, Role.IO)}
+        if len(outputs) != 1 or written != set(outputs) or "" in use.labels.values():
+            continue
+        taken = {name: place for name, label in names for place, held in use.labels.items() if held == label}
+        text = renamed(expression, taken)
+        tensors = [shapes.get(label) for name, label in names if name in taken]
+        if text is None or not all(isinstance(tensor, Tensor) and tensor.init for tensor in tensors):
+            # With values that the program never makes, `log` of a negative one for example, both may be right and differ.
+            continue
         extents = {buffer.name: buffer.extents for buffer in buffers}
-        ranks = {taken[name]: shapes.get(label) for name, label in names if name in taken}
-        if _each_element(text) or all(_has_shape(extents.get(name, ()), shape) for name, shape in ranks.items()):
+        ranks = [(extents.get(taken[name], ()), shapes.get(label)) for name, label in names if name in taken]
+        if _each_element(text) or all(_has_shape(sizes, shape) for sizes, shape in ranks):
             return Reference("torch", text, Origin.INFERRED)
     return None
 
@@ -115,9 +155,10 @@ def torch_reference(
 def _has_shape(extents: Sequence[str], shape: object) -> bool:
     """Whether a buffer is described with as many sizes as its tensor has."""
     factors = [factor for extent in extents for factor in extent.split(" * ")]
-    return (
-        isinstance(shape, Tensor) and len(factors) == len(shape.shape) and all(re.fullmatch(r"\w+", f) for f in factors)
-    )
+    if not isinstance(shape, Tensor) or len(factors) != len(shape.shape):
+        return False
+    pairs = zip(factors, shape.shape, strict=True)
+    return all(factor == str(size) if factor.isdigit() else factor.isidentifier() for factor, size in pairs)
 
 
 def _each_element(expression: str) -> bool:

@@ -9,10 +9,11 @@ plain enough to be certain is left out, since a wrong reference would blame a ke
 import ast
 import contextlib
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 MAX_CHARACTERS = 1 << 20
 MAX_NODES = 400
@@ -28,6 +29,8 @@ class Tensor:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    init: str = "normal"
+    """What its values are, as a `//dice:` line says it; empty where that is not known."""
 
 
 @frozen
@@ -266,15 +269,19 @@ class _Program:
                 if method in _SAME_VALUES:
                     return tensor
                 if method in _CASTS:
-                    return Tensor(tensor.shape, _CASTS[method])
+                    return evolve(tensor, dtype=_CASTS[method])
                 if method == "to":
                     dtypes = [
                         d
                         for argument in (*node.args, *(k.value for k in node.keywords))
                         if (d := self._dtype(argument))
                     ]
-                    return Tensor(tensor.shape, dtypes[0] if dtypes else tensor.dtype)
+                    return evolve(tensor, dtype=dtypes[0] if dtypes else tensor.dtype)
                 return None
+            case ast.BinOp(left=left, op=op, right=right):
+                values = (self._made(left, names), self._made(right, names))
+                if any(isinstance(value, Tensor) for value in values):
+                    return _moved(op, *values)
             case ast.Call():
                 return self._created(node, names)
         try:
@@ -313,7 +320,26 @@ class _Program:
             if told is None:
                 return None
             dtype = told
-        return Tensor(tuple(shape), dtype) if shape and min(shape) > 0 else None
+        if not shape or min(shape) <= 0:
+            return None
+        return Tensor(tuple(shape), dtype, self._init(maker, node, numbers))
+
+    def _init(self, maker: str, node: ast.Call, names: "Mapping[str, Number | tuple[Number, ...]]") -> str:
+        """What the values of a tensor are that `torch.MAKER(...)` makes."""
+        plain = {"randn": "normal", "rand": "uniform(0, 1)", "zeros": "zeros", "ones": "ones"}.get(maker)
+        if plain is not None or maker == "empty":
+            return plain or ""
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        given = [self._item(argument, names) for argument in node.args]
+        if maker == "full":
+            value = given[1] if len(given) > 1 else self._item(keywords.get("fill_value", ast.Constant(None)), names)
+            return f"uniform({value}, {value})" if isinstance(value, (int, float)) else ""
+        ends = [value for value in given if isinstance(value, int)][:2]
+        for name in ("low", "high"):
+            if name in keywords:
+                value = self._item(keywords[name], names)
+                ends += [value] if isinstance(value, int) else []
+        return f"int({', '.join(map(str, ends if len(ends) == 2 else [0, *ends]))})" if 0 < len(ends) <= 2 else ""
 
     def _dtype(self, node: ast.expr) -> str | None:
         dotted = self._dotted(node) or ""
@@ -683,6 +709,30 @@ class _Forward:
         if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (str, bool))):
             return node
         return ast.parse(repr(self.program._number(node, self.init, many=True)), mode="eval").body
+
+
+def _moved(op: ast.operator, first: Tensor | Number | None, second: Tensor | Number | None) -> Tensor | None:
+    """A tensor of evenly distributed values times or plus a number; of any other one only its sizes are known."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return Tensor(first.shape, first.dtype, "") if first.shape == second.shape else None
+    tensor, number = (first, second) if isinstance(first, Tensor) else (second, first)
+    if not isinstance(tensor, Tensor) or not isinstance(number, (int, float)):
+        return None
+    ends = re.fullmatch(r"uniform\((\S+), (\S+)\)", tensor.init)
+    swapped = tensor is second
+    if (
+        ends is None
+        or (swapped and not isinstance(op, (ast.Add, ast.Mult)))
+        or (isinstance(op, ast.Div) and not number)
+    ):
+        return evolve(tensor, init="")
+    function = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}.get(
+        type(op)
+    )
+    if function is None:
+        return evolve(tensor, init="")
+    low, high = sorted(function(float(end), number) for end in ends.groups())
+    return evolve(tensor, init=f"uniform({low:g}, {high:g})")
 
 
 def weight_name(attribute: str) -> str:

@@ -121,6 +121,27 @@ def test_without_inputs_sizes_are_free_and_shapes_are_not_known() -> None:
     assert all(dim.origin is Origin.DEFAULT for dim in spec.dims)
 
 
+def test_values_are_those_of_the_program() -> None:
+    text = POINTWISE.replace("[torch.randn(16, 64), ", "[torch.rand(16, 64) + 1, ")
+    assert {buffer.name: buffer.init for buffer in spec_of(text).buffers if buffer.role.value == "in"} == {
+        "a": "uniform(1, 2)",
+        "b": "normal",
+    }
+    # Of the square of a random number nothing is said, and a reference may not be defined for everything else.
+    text = POINTWISE.replace("[torch.randn(16, 64), ", "[torch.randn(16, 64) * torch.randn(16, 64), ")
+    assert spec_of(text).reference is None and spec_of(text).dims[0].values[0] == 1024
+
+
+def test_a_size_that_the_kernel_is_not_given_stays_in_its_place() -> None:
+    text = EXTENSION.replace("float scale, int rows, int columns", "float scale, int columns")
+    text = text.replace("if (row >= rows) return;", "if (row >= 48) return;").replace(
+        "scale, rows, columns)", "scale, columns)"
+    )
+    spec = spec_of(text)
+    assert [buffer.extents for buffer in spec.buffers] == [("48 * columns",)] * 3
+    assert spec.reference is not None
+
+
 def test_a_directive_and_a_function_of_the_file_come_first() -> None:
     text = POINTWISE.replace('source = """', 'source = """\n//dice: ref torch: a + b')
     reference = spec_of(text).reference

@@ -55,8 +55,8 @@ def caller(text: str) -> Caller:
 
 def test_a_call_has_the_inputs_of_its_program() -> None:
     text = HEAD + model("return a + b") + INPUTS + NEW
-    tensor = Tensor((16, 1024))
-    assert caller(text) == Caller((tensor, tensor, 1e-5), ("x", "y", None), "x + y")
+    x, y = Tensor((16, 1024), init="uniform(0, 1)"), Tensor((16, 1024))
+    assert caller(text) == Caller((x, y, 1e-5), ("x", "y", None), "x + y")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_forward_is_one_expression(body: str, init: str, expected: str) -> None:
 )
 def test_what_is_not_plain_is_no_reference(body: str, init: str) -> None:
     found = caller(HEAD + model(body, init) + INPUTS + NEW)
-    assert found.reference is None and found.arguments[0] == Tensor((16, 1024))
+    assert found.reference is None and found.arguments[1] == Tensor((16, 1024))
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,50 @@ def test_an_argument_that_was_changed_is_not_the_parameter() -> None:
 
 def test_a_plain_call_has_what_its_script_makes() -> None:
     text = HEAD + "x = torch.zeros(ROWS, 3, dtype=torch.float16).cuda()\nn = x\nextension.f_cuda(x, n, 4)\n"
-    tensor = Tensor((16, 3), "float16")
+    tensor = Tensor((16, 3), "float16", "zeros")
     assert caller(text) == Caller((tensor, tensor, 4))
     assert caller(text + "extension.f_cuda(x, torch.zeros(5), 4)\n").arguments == (tensor, None, 4)
     assert caller(text.replace("n = x", "n = x.t()")).arguments == (tensor, None, 4)
+
+
+@pytest.mark.parametrize(
+    ("made", "init"),
+    [
+        ("torch.randn(4)", "normal"),
+        ("torch.rand(4).cuda()", "uniform(0, 1)"),
+        ("torch.rand(4) + 1e-5", "uniform(1e-05, 1.00001)"),
+        ("2 * torch.rand(4) - 1", "uniform(-1, 1)"),
+        ("1 - torch.rand(4)", ""),
+        ("torch.randn(4) * 3", ""),
+        ("torch.rand(4) * torch.rand(4)", ""),
+        ("torch.ones(4)", "ones"),
+        ("torch.full((4,), 2.5)", "uniform(2.5, 2.5)"),
+        ("torch.randint(10, (4,))", "int(0, 10)"),
+        ("torch.randint(-3, 10, size=(4,), dtype=torch.int32)", "int(-3, 10)"),
+        ("torch.randint(low=1, high=5, size=(4,))", "int(1, 5)"),
+        ("torch.empty(4)", ""),
+    ],
+)
+def test_values_are_those_that_the_program_makes(made: str, init: str) -> None:
+    (tensor,) = caller(HEAD + f"extension.f_cuda({made})\n").arguments
+    assert isinstance(tensor, Tensor) and tensor.shape == (4,) and tensor.init == init
+
+
+def test_weights_that_both_models_make_alike_have_a_name() -> None:
+    weight = "self.w = nn.Parameter(torch.randn(dim, 8))"
+    new = NEW.replace("self.eps = eps", f"self.eps = eps\n        {weight}").replace("self.eps)", "self.w)")
+    text = HEAD + model("return a * self.w + b", weight) + INPUTS + new
+    found = caller(text)
+    assert found.names == ("x", "y", "self_w") and found.reference == "x * self_w + y"
+    assert found.arguments[2] == Tensor((1, 8))
+    other = text.replace(weight, "self.w = nn.Parameter(torch.rand(dim, 8))", 1)
+    assert caller(other).names == ("x", "y", None) and caller(other).reference is None
+
+
+@pytest.mark.parametrize("call", ["nn.Tanh()(a)", "self.f(a)"])
+def test_functions_and_modules_made_in_place(call: str) -> None:
+    reference = caller(HEAD + model(f"return {call} + b", "self.f = torch.tanh") + INPUTS + NEW).reference
+    assert reference == "torch.tanh(x) + y"
 
 
 def test_names_are_replaced_wherever_they_stand() -> None:
@@ -147,7 +187,7 @@ def test_constants_are_what_no_statement_changes() -> None:
 ARGUMENTS = {
     "LeakyReLU": "0.2", "ELU": "0.7", "CELU": "0.7", "GELU": "'tanh'", "Softplus": "2.0, 5.0", "Hardtanh": "-0.5, 0.25",
     "Softmax": "1", "LogSoftmax": "1", "Softmin": "1", "MaxPool1d": "2", "MaxPool2d": "2, 2, 1", "AvgPool1d": "2",
-    "AvgPool2d": "3, 2, 1", "CosineSimilarity": "1",
+    "AvgPool2d": "3, 2, 1", "CosineSimilarity": "1", "GLU": "1",
 }  # fmt: skip
 
 
