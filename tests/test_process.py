@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 import textwrap
 import threading
@@ -195,3 +196,25 @@ def test_our_own_children_run_this_copy_of_the_package_installed_or_not(tmp_path
     command = json.loads(process.run([sys.executable, "-c", ask], deadline_s=30, cwd=str(copy)).stdout)
     done = process.run(command, deadline_s=30, cwd=str(stranger))
     assert done.stdout.decode().split() == ["__main__", str(copy / "dice_lsp" / "probe.py"), "['a']"], done.stderr
+
+
+def test_an_attended_program_gives_its_output_and_its_code():
+    heard = bytearray()
+    code = process.attended(["sh", "-c", "echo $A; exit 3"], env={"A": "b"}, cwd="/", on_output=heard.extend)
+    assert code == 3 and heard == b"b\n"
+
+
+def test_an_attended_program_ends_at_its_deadline_with_all_that_it_started():
+    heard = bytearray()
+    started = time.monotonic()
+    code = process.attended(
+        ["sh", "-c", "sleep 60 & echo $!; sleep 60"],
+        env=dict(os.environ),
+        cwd="/",
+        on_output=heard.extend,
+        deadline_s=0.5,
+    )
+    assert code == -signal.SIGKILL and time.monotonic() - started < 30
+    child = int(heard)
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)  # a test that hangs has failed

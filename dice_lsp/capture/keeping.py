@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 _RUNNING = ".running-"
 _HELD = ".held"
 _REQUEST = "request.json"
+YOUNG_S = 60.0
+"""A folder this young may have an owner who has not locked it yet."""
 
 
 class Running:
@@ -61,7 +64,7 @@ class Running:
         self._held.close()
 
 
-def recover(store: Path) -> list["Kept"]:
+def recover(store: Path, young_s: float = YOUNG_S) -> list["Kept"]:
     """Keep what was recorded by runs whose `dice-lsp` was killed before it could."""
     found = []
     try:
@@ -73,6 +76,8 @@ def recover(store: Path) -> list["Kept"]:
             if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
                 continue
             with open(folder / _HELD, "rb") as held:
+                if time.time() - os.fstat(held.fileno()).st_mtime < young_s:
+                    continue
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 try:
                     request = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
