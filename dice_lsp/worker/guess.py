@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dice_lsp.records import CompileFailed, Confidence, JudgeJob, LaunchSpec, Origin
 from dice_lsp.worker.arguments import BadSpec, bind
-from dice_lsp.worker.cases import HOST_BUDGET, choose_cases
+from dice_lsp.worker.cases import Budget, choose_cases
 from dice_lsp.worker.code_notes import own_text
 from dice_lsp.worker.launch import Backend, BlockOrder, Faulted, Guard, NotSupported, Source
 
@@ -18,7 +18,7 @@ _READ_FROM_BODY = (Origin.INFERRED, Origin.DEFAULT)
 _SIDES = ("grid", "block", "smem_bytes")
 _OF_A_LAUNCH = ("out_of_bounds", "shared_memory", "fault")
 """Hazards that a wrong launch makes of a right kernel, whatever was guessed."""
-_OF_A_BLOCK = ("race", "divergent_barrier", "deadlock", "uninitialized", "timeout")
+_OF_A_BLOCK = ("race", "divergent_barrier", "deadlock", "uninitialized")
 """Hazards that a wrong block makes."""
 _WORDS = {
     "out_of_bounds": "is out of bounds",
@@ -27,8 +27,9 @@ _WORDS = {
     "divergent_barrier": "at a barrier",
     "deadlock": "in a deadlock",
     "uninitialized": "was never written",
-    "timeout": "is not done in time",
 }
+TRIAL_BUDGET = Budget(elements=1 << 22, products=1 << 25, bytes=256 << 20, given_elements=1 << 23)
+"""More than the host is asked for when it compares results: here it runs a kernel once or twice and computes nothing else."""
 
 
 def is_guess(spec: LaunchSpec, text: str) -> bool:
@@ -71,13 +72,15 @@ def refuted(
         return f"the launch was inferred and cannot be tried on the host, {prepared.reason}: {clause}"
     if isinstance(prepared, CompileFailed):
         return f"the launch was inferred and cannot be tried on the host, whose compiler does not take it: {clause}"
-    cases = choose_cases(spec, job.kernel, HOST_BUDGET)
+    cases = choose_cases(spec, job.kernel, TRIAL_BUDGET)
     if isinstance(cases, BadSpec):
         return f"the launch was inferred and cannot be tried on the host, {cases.reason}" if cases.too_large else None
     sure = spec.confidence.get("block", Confidence.CERTAIN) is Confidence.CERTAIN
     block_guessed = not sure and spec.origins.get("block") in _READ_FROM_BODY
     hazards = (*_OF_A_LAUNCH, *(_OF_A_BLOCK if block_guessed else ()))
     for case in (cases[0], cases[-1])[: len(cases)]:
+        # One order of the threads is enough for what is large.
+        both = case is cases[0]
         check_cancelled()
         bound = bind(spec, job.kernel, case.dims, job.seed)
         if isinstance(bound, BadSpec):
@@ -87,9 +90,11 @@ def refuted(
             launch(poison=0, order=BlockOrder.ASCENDING, guard=Guard.RIGHT),
             launch(poison=1, order=BlockOrder.DESCENDING, guard=Guard.LEFT),
         ]
-        for result in prepared.run(runs):
+        for result in prepared.run(runs if both else runs[:1]):
             if isinstance(result, NotSupported):
                 return f"the launch was inferred and cannot be tried on the host, {result.reason}: {clause}"
+            if isinstance(result, Faulted) and result.hazard == "timeout" and both:
+                return f"the launch was inferred and a run on the host takes too long with {bound.label}: {clause}"
             if isinstance(result, Faulted) and result.hazard in hazards:
                 what = f"{result.where} {_WORDS.get(result.hazard, 'is not possible')}"
                 return f"the launch was inferred and is not right, {what} with {bound.label}: {clause}"
