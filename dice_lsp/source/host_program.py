@@ -2199,6 +2199,8 @@ class HostProgram:
     launches: tuple[HostLaunch, ...]
     complete: bool = True
     reason: str = ""
+    constants: frozenset[str] = frozenset()
+    """Names of the macros and variables at file scope, headers included."""
 
 
 def _calls(unit: Unit) -> dict[str, set[str]]:
@@ -2348,7 +2350,8 @@ def _program(
         for file in view.includers(path)[:1]:
             if (unit := _unit_at(file, view)) is not None and "main" not in unit.scope.functions:
                 launches += interpret((unit,), kernels, file, passed).launches
-    return HostProgram(tuple(_with_line(launch, path, view) for launch in launches))
+    constants = frozenset(own.text.constants) | own.scope.globals.keys() | own.scope.enumerators.keys()
+    return HostProgram(tuple(_with_line(launch, path, view) for launch in launches), constants=constants)
 
 
 def _programs_around(own: Unit, project: ProjectTexts) -> Iterator[tuple[Unit, ...]]:

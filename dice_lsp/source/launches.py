@@ -208,7 +208,11 @@ class _Builder:
     def launches(self) -> list[SiteLaunch]:
         """The launches of this kernel, best first: the one of which most is known, the largest of those."""
         kernel = self.kernel
-        words = _words(self.text[kernel.body_start : kernel.body_end])
+        # Constants of the file that the kernel's text has built in.
+        words = _words(self.text[kernel.body_start : kernel.body_end]) & (
+            self.program.constants | self.model.values.keys()
+        )
+        words -= {parameter.name for parameter in kernel.parameters}
         found: list[SiteLaunch] = []
         for order, launch in enumerate(self.program.launches):
             if launch.kernel == kernel.name and len(found) < MAX_LAUNCHES:
