@@ -1324,6 +1324,23 @@ static uint64_t number_from(const char *variable, uint64_t otherwise)
     return value && *value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+/* A file of the folder, as names separated by commas; they are too many for the environment. NULL without one. */
+static char *contents_of(const char *name)
+{
+    char path[4096];
+    char *text = NULL;
+    long bytes;
+    snprintf(path, sizeof path, "%s/%s", getenv("DICE_CAPTURE_FOLDER"), name);
+    FILE *file = fopen(path, "rbe");
+    if (file == NULL)
+        return NULL;
+    if (fseek(file, 0, SEEK_END) == 0 && (bytes = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0 &&
+        (text = malloc((size_t)bytes + 1)) != NULL)
+        text[fread(text, 1, (size_t)bytes, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
 static bool open_log(void)
 {
     char path[4096], counters[4096];
@@ -1468,8 +1485,8 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     if (!open_log())
         return 1;
     state.counters->head[HEAD_STATE] = STATE_LOADED;
-    state.kernel_names = getenv("DICE_CAPTURE_KERNELS") ? strdup(getenv("DICE_CAPTURE_KERNELS")) : NULL;
-    state.variable_names = getenv("DICE_CAPTURE_VARIABLES") ? strdup(getenv("DICE_CAPTURE_VARIABLES")) : NULL;
+    state.kernel_names = contents_of("kernels");
+    state.variable_names = contents_of("variables");
     state.cupti_path = getenv("DICE_CAPTURE_CUPTI") ? strdup(getenv("DICE_CAPTURE_CUPTI")) : NULL;
     state.launches = number_from("DICE_CAPTURE_LAUNCHES", 8);
     state.launches = state.launches ? state.launches : 1;

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,10 @@ YOUNG_S = 60.0
 class Running:
     """The folder that a running program records into, held while this process lives. Raises `CaptureError`."""
 
-    def __init__(self, store: Path, request: Mapping[str, Any], limit_bytes: int) -> None:
+    def __init__(
+        self, store: Path, request: Mapping[str, Any], limit_bytes: int, names: Mapping[str, Iterable[str]]
+    ) -> None:
+        """`names` are files for the library in the program: names that are separated by commas."""
         self.store = store
         self.request = dict(request)
         try:
@@ -47,6 +50,8 @@ class Running:
             self._held = open(self.folder / _HELD, "wb")
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self.folder / _REQUEST).write_text(json.dumps(self.request), encoding="utf-8")
+            for name, listed in names.items():
+                (self.folder / name).write_text(",".join(listed), encoding="utf-8")
             (self.folder / "budget").write_bytes(limit_bytes.to_bytes(8, "little") + bytes(8))
         except OSError as error:
             raise CaptureError(f"{store} cannot be written: {(error.strerror or str(error)).lower()}") from error

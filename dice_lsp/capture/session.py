@@ -142,7 +142,9 @@ def record(
     for kept in recover(place):
         on_progress(f"kept what an earlier run recorded: {kept.path}")
     request, notes = _request(wish, project)
-    running = Running(place, request, wish.limit_mb << 20)
+    kernels = dict.fromkeys(kernel.name for source in wish.sources for kernel in source.kernels)
+    variables = dict.fromkeys(name for source in wish.sources for name in device_variables(source.text))
+    running = Running(place, request, wish.limit_mb << 20, {"kernels": kernels, "variables": variables})
     try:
         given = _environment(wish, running.folder, injected, cupti)
         on_progress(f"running {shlex.join(wish.command)}")
@@ -327,14 +329,10 @@ def _built(wish: Wish) -> float | None:
 
 
 def _environment(wish: Wish, folder: Path, injected: Path, cupti: Path) -> dict[str, str]:
-    kernels = dict.fromkeys(kernel.name for source in wish.sources for kernel in source.kernels)
-    variables = dict.fromkeys(name for source in wish.sources for name in device_variables(source.text))
     return {
         INJECTION: str(injected),
         "DICE_CAPTURE_CUPTI": str(cupti),
         "DICE_CAPTURE_FOLDER": str(folder),
-        "DICE_CAPTURE_KERNELS": ",".join(kernels),
-        "DICE_CAPTURE_VARIABLES": ",".join(variables),
         "DICE_CAPTURE_LAUNCHES": str(wish.launches),
         # Twice, since what was there after is recorded as well.
         "DICE_CAPTURE_LAUNCH_BYTES": str((wish.limit_mb << 20) // 4),
