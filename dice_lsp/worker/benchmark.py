@@ -48,8 +48,7 @@ from dice_lsp.worker.device import (
 )
 from dice_lsp.worker.launch import Backend, Faulted, NotSupported, Prepared, Ran, Source
 from dice_lsp.worker.machine_code import same_machine_code
-from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, own_label
-from dice_lsp.worker.reference import decoded, with_inputs
+from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, near, own_label
 from dice_lsp.worker.tolerance import MAX_SLACK, choose
 from dice_lsp.worker.tolerance import compare as compare_outputs
 
@@ -343,7 +342,7 @@ def _bind(job: JudgeJob, source: Source, backend: GpuBackend) -> list[Bound] | B
         recorded = bind_recorded(job.spec.captured, own_label(job.spec), job.spec, job.kernel, source.compiled)
         if isinstance(recorded, RecordedCase):
             sets = 1 if recorded.bound.bytes >= ENOUGH_L2 * backend.info.l2_bytes else 2
-            others = [_near(recorded.bound, job.seed + number) for number in range(1, 1 + sets)]
+            others = [near(recorded.bound, job.seed + number, _NEAR) for number in range(1, 1 + sets)]
             return [recorded.bound, *others]
         if is_only_recorded(job.spec):
             return recorded
@@ -362,17 +361,8 @@ def _bind(job: JudgeJob, source: Source, backend: GpuBackend) -> list[Bound] | B
     return bounds
 
 
-def _near(bound: Bound, seed: int) -> Bound:
-    """The same launch with floats a little nearer to zero, so that they stay in whatever range they had."""
-    rng = np.random.default_rng([abs(seed), 13])
-    moved = {
-        name: values * (1.0 - _NEAR * rng.random(values.size)) if values.dtype.kind == "f" else values
-        for name, values in decoded(bound).items()
-    }
-    return with_inputs(bound, moved)
-
-
 _NEAR = 2.0**-9
+"""How far the numbers of the other sets of a recorded launch are from the recorded ones."""
 
 
 def _run_checked(prepared: Prepared, bounds: Sequence[Bound], deadline_s: float) -> list[Ran] | str:

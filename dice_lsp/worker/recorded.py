@@ -45,6 +45,7 @@ from dice_lsp.worker.arguments import (
 from dice_lsp.worker.elements import Array, Element, Kind, element_of
 from dice_lsp.worker.elf import plain_name, variables
 from dice_lsp.worker.launch import Pointer
+from dice_lsp.worker.reference import decoded, with_inputs
 
 MOST_LAUNCHES = 6
 """How many recorded launches of one kernel are tried."""
@@ -317,6 +318,19 @@ def bind_recorded(
         return BadSpec(str(error) or f"{label} is not in {launch.path} any more")
     except _Refused as refusal:
         return BadSpec(f"{label} is not run again: {refusal}", refusal.too_large)
+
+
+def near(bound: Bound, seed: int, step: float) -> Bound:
+    """The same launch with floats that are nearer to zero by up to `step` of themselves.
+
+    So they are in whatever range they were in; integers, which may be indices, stay as they are.
+    """
+    rng = np.random.default_rng([abs(seed), 13])
+    moved = {
+        name: values * (1.0 - step * rng.random(values.size)) if values.dtype.kind == "f" else values
+        for name, values in decoded(bound).items()
+    }
+    return with_inputs(bound, moved)
 
 
 class _Refused(Exception):

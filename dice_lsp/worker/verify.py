@@ -90,7 +90,7 @@ from dice_lsp.worker.policies import (
     Try,
     like,
 )
-from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, own_label
+from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, near, own_label
 from dice_lsp.worker.reference import (
     BadReference,
     Expectation,
@@ -122,6 +122,8 @@ _GUESSED = (Origin.INFERRED, Origin.DEFAULT)
 _LEAST_DEADLINE_S = 2.0
 _DEADLINE_S_PER_STEP = 2e-6
 
+_MOST_NEAR = 2
+"""How many recorded launches are run with other numbers than the recorded ones."""
 _ANY_STEPS = 1 << 62
 """Nothing tells how long a recorded launch takes: it has all the time that is allowed."""
 _EMULATED_THREADS = 1 << 20
@@ -214,7 +216,7 @@ class Judge:
             return Unverified(tries.reason)
         recorded = self._recorded()
         told = [t for t in recorded if t.expectation is not None]
-        tries = [*tries, *(t for t in recorded if t.expectation is None)]
+        tries = [*tries, *(t for t in recorded if t.expectation is None), *self._near(recorded)]
         if not tries and not told:
             return Unverified(self.notes[0] if self.notes else "no case of this kernel can be launched")
         self.check_cancelled()
@@ -231,7 +233,12 @@ class Judge:
         if problem is not None:
             tries = [t for t in tries if t.bound.distribution is Distribution.DEFAULT]
             if told and tries:
-                self.notes.append("other sizes than the recorded ones were run without a reference")
+                why = (
+                    f": {problem.reason}"
+                    if self.spec.reference is not None and problem.reason not in self.notes
+                    else ""
+                )
+                self.notes.append(f"other sizes than the recorded ones were run without a reference{why}")
         if told:
             left = f"what the program left in {_listed([t.bound.label for t in told])}"
             words, problem = f"{words}; {left}" if words else left, None
@@ -348,6 +355,19 @@ class Judge:
             tries.append(Try(bound, False, runs, expectation, repeats=not case.stale))
             if case.stale:
                 self.notes.append(f"{label} was recorded with another text of the kernel")
+        return tries
+
+    def _near(self, recorded: Sequence[Try]) -> list[Try]:
+        """Recorded launches with other numbers, where a reference may tell what then comes out.
+
+        What was recorded can be learned by heart.
+        """
+        if self.baseline is None and (self.spec.reference is None or self.spec.reference.via == "captured"):
+            return []
+        tries = []
+        for t in recorded[:_MOST_NEAR]:
+            bound = evolve(near(t.bound, secrets.randbits(48), 0.5), distribution=Distribution.FRESH)
+            tries.append(Try(bound, False, self._launches(bound, _ANY_STEPS, all_orders=False)))
         return tries
 
     def _drawn(self, case: Case, seed: int, distribution: Distribution) -> list[Try]:
@@ -496,8 +516,9 @@ class Judge:
             untouched = [t.expectation.untouched.get(buffer.name) for t in kept if t.expectation is not None]
             if all(mask is not None and mask.all() for mask in untouched):
                 return BadReference(f"{yardstick.words} writes nothing to `{buffer.name}`, so it is no reference")
-        if not any(t.bound.distribution is Distribution.DEFAULT for t in kept):
-            return next(answer for answer in answers if isinstance(answer, BadReference))
+        bad = next((answer for answer in answers if isinstance(answer, BadReference)), None)
+        if bad is not None and not any(t.bound.distribution is Distribution.DEFAULT for t in kept):
+            return bad
         self.yardstick = yardstick
         return yardstick.words, kept
 

@@ -30,13 +30,12 @@ from dice_lsp.records import (
 from dice_lsp.source.kernels import parse
 from dice_lsp.worker import recorded as module
 from dice_lsp.worker import roofline, sanitizer
-from dice_lsp.worker.benchmark import _near
 from dice_lsp.worker.compile import Compiler
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import Source
 from dice_lsp.worker.layouts import laid_out
 from dice_lsp.worker.program import CompileJob
-from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, template_of, with_recordings
+from dice_lsp.worker.recorded import RecordedCase, bind_recorded, is_only_recorded, near, template_of, with_recordings
 from dice_lsp.worker.verify import verify
 
 FILE = "/home/me/run.capture"
@@ -244,6 +243,17 @@ def test_inputs_of_another_text_serve_with_the_accepted_kernel(store: Store, hos
     assert isinstance(wrong, Wrong) and wrong.case == "captured 1"
 
 
+def test_what_is_learned_by_heart_is_found_out(store: Store, host: HostBackend) -> None:
+    record_add(store, stale=True)
+    named = attrs.evolve(UNKNOWN, reference=CAPTURED)
+    honest = check(host, "add", named, TEXT.replace("x[i] + a", "a + x[i]"), baseline=TEXT)
+    assert isinstance(honest, Verified) and "seeds" in honest.checks
+    by_heart = TEXT.replace("y[i] = x[i] + a;", "y[i] = x[0] == -1.0f ? x[i] + a : 0;")
+    assert isinstance(check(host, "add", named, by_heart), Verified), "the recorded numbers alone cannot tell"
+    wrong = check(host, "add", named, by_heart, baseline=TEXT)
+    assert isinstance(wrong, Wrong) and wrong.case == "captured 1, numbers never seen before"
+
+
 def test_exact_means_bit_for_bit(store: Store, host: HostBackend) -> None:
     launch = record_add(store)
     left = store.memory[0][1][1]
@@ -426,12 +436,8 @@ def test_what_timing_and_the_sanitizer_make_of_it(store: Store) -> None:
     # How much of the memory is used is not known, so that no time can be impossible.
     assert roofline.work(spec, case.bound) == roofline.Work(None, None)
     assert roofline.work(attrs.evolve(spec, bytes="8 * n"), case.bound).bytes == 320
-    near = _near(case.bound, 1).buffers["x"].data
-    assert (
-        near is not None
-        and (np.abs(near) <= np.abs(X)).all()
-        and np.allclose(near, X, rtol=2**-8)
-        and (near != X).any()
-    )
+    moved = near(case.bound, 1, 2**-9).buffers["x"].data
+    assert moved is not None and (np.abs(moved) <= np.abs(X)).all() and np.allclose(moved, X, rtol=2**-8)
+    assert (moved != X).any()
     small = sanitizer.small_cases(spec, kernel, 1, None)
     assert not isinstance(small, str) and [bound.label for bound in small] == ["captured 1"]

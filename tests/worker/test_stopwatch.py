@@ -7,7 +7,7 @@ drift. The stopwatch's own code runs on it, unchanged but for the driver's funct
 import ctypes
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,6 +72,13 @@ class PaperCard:
             raise DriverError(209, "load")
         self.loaded.append(symbol)
         return Function(None, len(self.loaded), cubin, symbol)
+
+    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
+        self.sizes = list(sizes)
+
+    def set_variables(self, function: Function, variables: Mapping[str, str]) -> str | None:
+        missing = next(iter(variables), None)
+        return None if missing is None else f"the variable {missing} of the recorded launch is not in the compiled code"
 
     def allocate(self, nbytes: int) -> int:
         address, self.top = self.top, self.top + -(-nbytes // 256) * 256
@@ -273,6 +280,35 @@ def noisy(
         return base[symbol] * factor * (1 + noise * rng.standard_normal())
 
     return duration
+
+
+def test_a_pointer_in_a_struct_follows_its_buffer_into_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: set[int] = set()
+
+    def work(program: str, arguments: list[Any]) -> None:
+        data, z = arguments
+        x = int.from_bytes(data[8:], "little") - 4
+        assert data[:8] == b"12345678"
+        found.add(x)
+        card.floats(z)[:] = 2 * card.floats(x)
+
+    card = PaperCard(noisy({"own": 20.0}), work)
+    params = order(["own"])
+    _, x, z = params["arguments"]
+    struct = {"data": [(b"12345678" + bytes(8)).hex()] * 2, "pointers": [[8, "x", 4]]}
+    params["arguments"] = [struct, {**x, "passed": False}, {**z, "passed": True}]
+    answer = measure(monkeypatch, card, params)
+    assert len(found) > 1 and card.sizes == [16] and len(answer["samples_us"][0]) >= 20
+    for kept in answer["outputs"]:
+        inputs = card.arena[kept["seed"] * NBYTES : (kept["seed"] + 1) * NBYTES].view(np.float32)
+        outputs = card.arena[kept["offset"] : kept["offset"] + NBYTES].view(np.float32)
+        assert (outputs == 2 * inputs).all()
+
+
+def test_a_variable_that_is_not_in_the_code_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = PaperCard(noisy({"own": 20.0}))
+    answer = measure(monkeypatch, card, order(["own"], variables={"coef": ""}))
+    assert "coef of the recorded launch" in answer["declined"]
 
 
 # Plans
