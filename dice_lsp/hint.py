@@ -19,6 +19,7 @@ from dice_lsp.records import (
     Comparison,
     Compiled,
     CompileFailed,
+    Confidence,
     Faster,
     FillReport,
     Finding,
@@ -29,6 +30,7 @@ from dice_lsp.records import (
     NotCompared,
     NotCompiled,
     NotTimed,
+    Origin,
     Same,
     Slower,
     Timing,
@@ -45,6 +47,7 @@ from dice_lsp.wording import refusal as refusal
 from dice_lsp.worker.checks import CHECKS
 
 MAX_LABEL = 40
+CASES_SHOWN = 8
 
 
 def checking_hint(line: int) -> Hint:
@@ -183,13 +186,11 @@ def evidence_table(report: KernelReport, history: str = "") -> str:
         *_timing_rows(report.timing),
         *_baseline_rows(report),
     ]
-    text = f"**{report.name}**\n\n" + _table(("", ""), rows)
+    text = f"**{report.name}**\n\n" + markdown_table(("", ""), rows)
     if history:
         text += f"\n\n{history}"
-    if launch := _launch_rows(report.spec):
-        text += "\n\n" + _table(("launch", "value", "from"), launch)
-    if report.spec.unknown:
-        text += "\n\n" + "\n".join(f"- {sentence}" for sentence in report.spec.unknown)
+    if launch := launch_table(report.spec):
+        text += f"\n\n{launch}"
     evidence = report.evidence
     text += f"\n\n{evidence.device}, {evidence.toolkit}" + (f", driver {evidence.driver}" if evidence.driver else "")
     text += f", {evidence.when}"
@@ -251,7 +252,7 @@ def fill_table(report: FillReport) -> str:
         time = duration(item.timing.median_us) if isinstance(item.timing, Timing) else ""
         told = candidate_title(item).removeprefix(item.label).strip()
         rows.append((item.label, told, registers, time))
-    text = _table(("", "worth", "regs", "time"), rows)
+    text = markdown_table(("", "worth", "regs", "time"), rows)
     if report.decode is not None:
         decode = report.decode
         text += (
@@ -430,20 +431,91 @@ def _minute(when: str) -> str:
     return f"{date} {time[:5]} UTC" if time else date
 
 
+def launch_table(spec: LaunchSpec) -> str:
+    """How a kernel is launched, as a markdown table: each part with where it comes from and how sure it is.
+
+    Below it stands what is not known, each with what to do about it. Empty when there is nothing to say.
+    """
+    rows = _launch_rows(spec)
+    parts = [markdown_table(("launch", "value", "from"), rows)] if rows else []
+    if spec.unknown:
+        parts.append("\n".join(_unknown_lines(spec.unknown)))
+    return "\n\n".join(parts)
+
+
+def _unknown_lines(sentences: Sequence[str]) -> list[str]:
+    """One item for each part that is not known: the reason, and below it the next step."""
+    lines = []
+    for sentence in sentences:
+        reason, _, step = sentence.partition("; write ")
+        if not step:
+            reason, _, step = sentence.partition(": write ")
+        lines.append(f"- {reason}")
+        if step:
+            lines.append(f"  - next: write {step}")
+    return lines
+
+
+def origin_words(spec: LaunchSpec, field: str, origin: Origin | None) -> str:
+    """Where a part of a spec comes from and how sure it is: `launch at line 210 (certain)`."""
+    if origin is None or origin is Origin.DIRECTIVE:
+        return "" if origin is None else "directive"
+    words = {
+        Origin.LAUNCH_SITE: spec.label or "launch in the file",
+        Origin.CAPTURED: "recorded run",
+        Origin.INFERRED: "inferred",
+        Origin.DEFAULT: "default",
+    }[origin]
+    names = (field, field.rpartition(".")[2], field.partition(".")[0])
+    usual = Confidence.GUESS if origin is Origin.DEFAULT else Confidence.CERTAIN
+    sure = next((spec.confidence[name] for name in names if name in spec.confidence), usual)
+    return f"{words} ({sure.value})"
+
+
 def _launch_rows(spec: LaunchSpec) -> list[tuple[str, str, str]]:
-    rows = [(dim.name, " | ".join(map(str, dim.values)), dim.origin.value) for dim in spec.dims]
-    rows += [(f"{b.role.value} {b.name}", f"[{', '.join(b.extents)}]: {b.init}", b.origin.value) for b in spec.buffers]
+    rows = [(d.name, " | ".join(map(str, d.values)), origin_words(spec, f"dims.{d.name}", d.origin)) for d in spec.dims]
+    for name, value in spec.scalars.items():
+        origin = spec.origins.get(f"scalars.{name}", spec.origins.get(name))
+        rows.append((name, value, origin_words(spec, f"scalars.{name}", origin)))
+    rows += [
+        (
+            f"{b.role.value} {b.name}",
+            f"[{', '.join(b.extents)}]: {b.init}",
+            origin_words(spec, f"buffers.{b.name}", b.origin),
+        )
+        for b in spec.buffers
+    ]
     for field in ("grid", "block"):
         value = getattr(spec, field)
         if value is not None:
-            origin = spec.origins.get(field)
-            rows.append((field, "(" + ", ".join(value) + ")", origin.value if origin else ""))
+            rows.append((field, "(" + ", ".join(value) + ")", origin_words(spec, field, spec.origins.get(field))))
+    if spec.smem_bytes not in ("", "0"):
+        origin = spec.origins.get("smem_bytes")
+        rows.append(("shared memory", f"{spec.smem_bytes} B", origin_words(spec, "smem_bytes", origin)))
+    if spec.template:
+        said = ", ".join(f"{name} = {value}" for name, value in spec.template.items())
+        rows.append(("template", said, origin_words(spec, "template", spec.origins.get("template"))))
     if spec.reference is not None:
-        rows.append(("reference", f"{spec.reference.via} {spec.reference.text}".strip(), spec.reference.origin.value))
+        said = f"{spec.reference.via} {spec.reference.text}".strip()
+        rows.append(("reference", said, origin_words(spec, "reference", spec.reference.origin)))
+    for case in spec.cases[:CASES_SHOWN]:
+        sizes = "".join(f", {name} = {value}" for name, value in case.dims.items())
+        grid, block = (" x ".join(_trimmed(size)) for size in (case.grid, case.block))
+        rows.append(("also launched", f"<<<{grid}, {block}>>>{sizes}", case.label))
+    if len(spec.cases) > CASES_SHOWN:
+        rows.append(("also launched", f"{len(spec.cases) - CASES_SHOWN} more", ""))
     return rows
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _trimmed(sizes: Sequence[str]) -> list[str]:
+    """A grid or a block without the dimensions that are 1."""
+    kept = list(sizes)
+    while len(kept) > 1 and kept[-1] == "1":
+        kept.pop()
+    return kept
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A markdown table whose columns stand straight: Neovim and other plain readers show it as it is."""
     lines = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in (head, *rows)]
     # The last column needs no width: nothing stands behind it.

@@ -3,6 +3,7 @@
 A check reads its own: what it says about a kernel is of the text that was checked.
 """
 
+import hashlib
 from collections import OrderedDict
 
 from dice_lsp.records import Kernel, LaunchSpec
@@ -12,18 +13,19 @@ from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.python_calls import calls_of
 
 KEPT = 512
+Key = tuple[str, bool, bytes, int]
 
 
 class LaunchSpecs:
-    """Specs by the key of everything that decides them, see `keys`."""
+    """Specs by the texts that decide them."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._known: OrderedDict[tuple[str, bool], LaunchSpec] = OrderedDict()
+        self._known: OrderedDict[Key, LaunchSpec] = OrderedDict()
 
     def known(self, snapshot: Snapshot, kernel: Kernel, *, bare: bool = False) -> LaunchSpec | None:
         """The spec if it was read before; `bare` is without what the kernel's directive says."""
-        key = (snapshot.keys.get(kernel.id, ""), bare)
+        key = spec_key(snapshot, kernel, bare=bare)
         found = self._known.get(key)
         if found is not None:
             self._known.move_to_end(key)
@@ -31,16 +33,27 @@ class LaunchSpecs:
 
     async def of(self, snapshot: Snapshot, kernel: Kernel, *, bare: bool = False) -> LaunchSpec:
         """The spec of a kernel of this text."""
-        if bare and kernel.id not in snapshot.directives:
-            bare = False
         found = self.known(snapshot, kernel, bare=bare)
         if found is None:
             directive = Directive() if bare else snapshot.directives.get(kernel.id, Directive())
             found = await self._documents.in_thread(read_spec, snapshot, kernel, directive)
-            self._known[snapshot.keys.get(kernel.id, ""), bare] = found
+            self._known[spec_key(snapshot, kernel, bare=bare)] = found
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return found
+
+
+def spec_key(snapshot: Snapshot, kernel: Kernel, *, bare: bool) -> Key:
+    """Equal where the spec is: for the same text, `bare` without the kernel's directives, and the same project."""
+    text, at = snapshot.model.text, 0
+    digest = hashlib.sha256()
+    directive = snapshot.directives.get(kernel.id)
+    for start, end in directive.comments if bare and directive is not None else ():
+        digest.update(text[at:start].encode("utf-8", "replace"))
+        at = end
+    digest.update(text[at:].encode("utf-8", "replace"))
+    generation = 0 if snapshot.project is None else snapshot.project.generation
+    return (kernel.id, bare, digest.digest(), generation)
 
 
 def read_spec(snapshot: Snapshot, kernel: Kernel, directive: Directive) -> LaunchSpec:

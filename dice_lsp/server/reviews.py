@@ -1,7 +1,7 @@
 """Second thoughts about directives: what `source.directive_review` says, a moment after the typing has stopped.
 
-They take several launch specs each, so they are read kernel by kernel on the reading thread, and kept by what decides
-them: a text that only moved is not read again.
+They take several launch specs each, so they are read kernel by kernel on the reading thread, and shown until those of a
+newer text are there, as long as the comments have the same words.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from attrs import evolve
 
 from dice_lsp.records import Fix, Kernel, LaunchSpec, Problem
 from dice_lsp.server.documents import Documents, Snapshot
-from dice_lsp.server.launch_specs import LaunchSpecs, read_spec
+from dice_lsp.server.launch_specs import LaunchSpecs, read_spec, spec_key
 from dice_lsp.source.directive_review import review
 from dice_lsp.source.directives import Directive, parse_directives
 
@@ -27,24 +27,24 @@ class Reviews:
 
     def __init__(self, documents: Documents, specs: LaunchSpecs) -> None:
         self._documents, self._specs = documents, specs
-        self._known: OrderedDict[Key, tuple[Problem, ...]] = OrderedDict()
-        """Problems at offsets from the kernel's first directive."""
+        self._known: OrderedDict[Key, tuple[object, tuple[Problem, ...]]] = OrderedDict()
+        """Comments of a kernel -> the text that they were looked at in, and problems at offsets from the first comment."""
         self._running: dict[str, asyncio.Task[None]] = {}
         self.on_news: Callable[[str], None] = lambda uri: None
 
     def of(self, snapshot: Snapshot) -> tuple[Problem, ...]:
-        """What is known about the directives of this text so far."""
+        """What is known about the directives of this text so far: of the same words, as long as nothing newer is known."""
         found: list[Problem] = []
         for name, directive in snapshot.directives.items():
-            known = self._known.get(_key(snapshot, name, directive))
-            found += [_moved(problem, directive.comments[0][0]) for problem in known or ()]
+            _, known = self._known.get(_key(snapshot, name, directive), (None, ()))
+            found += [_moved(problem, directive.comments[0][0]) for problem in known]
         return tuple(dict.fromkeys(found))
 
     def follow(self, snapshot: Snapshot) -> None:
         """Look at the directives of this text once it stands still."""
         uri = snapshot.document.uri
         self.forget(uri)
-        names = [n for n, directive in snapshot.directives.items() if _key(snapshot, n, directive) not in self._known]
+        names = list(snapshot.directives)
         if names:
             task = asyncio.get_running_loop().create_task(self._read(snapshot, names), name=f"review {uri}")
             self._running[uri] = task
@@ -65,12 +65,14 @@ class Reviews:
             if kernel is None or not self._documents.is_current(snapshot):
                 return
             directive = snapshot.directives[name]
+            key, text = _key(snapshot, name, directive), spec_key(snapshot, kernel, bare=False)
+            if self._known.get(key, (None, ()))[0] == text:
+                continue
             given = await self._specs.of(snapshot, kernel)
             bare = await self._specs.of(snapshot, kernel, bare=True)
             problems = await self._documents.in_thread(_review, snapshot, kernel, directive, given, bare)
-            self._known[_key(snapshot, name, directive)] = tuple(
-                _moved(problem, -directive.comments[0][0]) for problem in problems
-            )
+            self._known[key] = text, tuple(_moved(problem, -directive.comments[0][0]) for problem in problems)
+            self._known.move_to_end(key)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         self.on_news(snapshot.document.uri)
@@ -92,12 +94,10 @@ def _review(
 
 
 def _key(snapshot: Snapshot, name: str, directive: Directive) -> Key:
-    """All that decides a review: the kernel's own key, and the comments' words and how they lie to each other."""
+    """The words of a kernel's comments, and how the comments lie to each other."""
     first, text = directive.comments[0][0], snapshot.document.text
-    return (
-        snapshot.keys.get(name, ""),
-        *((start - first, text[start:end]) for start, end in directive.comments),
-    )
+    comments = ((start - first, text[start:end]) for start, end in directive.comments)
+    return (snapshot.document.uri, name, *comments)
 
 
 def _moved(problem: Problem, by: int) -> Problem:

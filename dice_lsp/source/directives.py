@@ -414,7 +414,7 @@ class _Reader:
                 self.set(skip=True)
             case "run":
                 self.once("run", token)
-                self.set(run=self.rest().strip().strip('"'))
+                self.set(run=_unquoted(self.rest().strip()))
             case _:
                 self.unknown("word", token, CLAUSES)
                 raise _Stop
@@ -584,7 +584,10 @@ class _Reader:
                 value, start, end = self.expression(",")
                 parameter = next((p for p in self.kernel.parameters if p.name == name), None)
                 number = _NUMBER.fullmatch(value.replace(" ", ""))
-                if parameter is None or (
+                if "." in name and (number is not None or value == "nullptr"):
+                    # The type of a field is not known here; a pointer in a struct may be none.
+                    pass
+                elif parameter is None or (
                     parameter.element not in FLOATING and not self._template_type(parameter.element)
                 ):
                     self.expressions.append((value, start, end))
@@ -783,6 +786,13 @@ class _Reader:
                         failed.add(name)
                     break
         return [Dim(name, tuple(values), Origin.DIRECTIVE) for name, values in results.items() if name not in failed]
+
+
+def _unquoted(text: str) -> str:
+    """What a string says, without its quotes and the backslashes before quotes and backslashes."""
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        return text.strip('"')
+    return re.sub(r'\\(["\\])', r"\1", text[1:-1])
 
 
 def _squeezed(piece: str) -> str:

@@ -246,7 +246,12 @@ __global__ void k(P p, float* y, int m) {}
 
 @pytest.mark.parametrize(
     "clause",
-    ["set p.n = 4, p.size[1] = m", "in p.data[m]; out y[m]", "set p.size[0] = 2; io p.data[2, 3]: zeros; m = 3"],
+    [
+        "set p.n = 4, p.size[1] = m",
+        "set p.scale = 0.5f, p.data = nullptr",
+        "in p.data[m]; out y[m]",
+        "set p.size[0] = 2; io p.data[2, 3]: zeros; m = 3",
+    ],
 )
 def test_fields_of_a_struct_are_named_with_dots(clause):
     text = STRUCT % clause
@@ -328,6 +333,19 @@ def test_a_directive_above_no_kernel_is_a_warning(text, reason, after):
     for start, end, new in sorted(problem.fixes[0].edits, reverse=True):
         text = text[:start] + new + text[end:]
     assert text == after
+
+
+@pytest.mark.parametrize(
+    ("clause", "run"),
+    [
+        ('run "./a.out 3"', "./a.out 3"),
+        (r'run "sh -c \"cd x && ./a\""', 'sh -c "cd x && ./a"'),
+        (r'run "a\\b"', r"a\b"),
+        ("run ./a.out 3", "./a.out 3"),
+    ],
+)
+def test_a_command_may_have_quotes(clause, run):
+    assert good(f"//dice: {clause}").run == run
 
 
 def test_a_clause_can_be_passed_over():

@@ -240,3 +240,16 @@ async def test_a_directive_above_no_kernel_is_told_of_and_moved(editor: Editor, 
     await applied(editor, (await editor.actions(uri, "//dice"))["DICE: move it above k"])
     assert editor.texts[uri] == 'source = """\n//dice: hot\n__global__ void k(float* y) {\n    y[0] = 1;\n}\n"""\n'
     await editor.until(lambda: not editor.client.diagnostics[uri])
+
+
+async def test_a_hover_explains_the_clause_and_the_launch(editor: Editor, tmp_path: Path) -> None:
+    uri = (tmp_path / "twice.cu").as_uri()
+    text, _ = marked("// 😋\n//dice: n = 1K | 33; in x[n]; launch <<<cdiv(n, 256), 256>>>¦")
+    editor.open(uri, text)
+    found = await editor.hover(uri, "x[n]; launch")
+    assert found is not None and "only reads" in found and "1024 x float, 4 KiB" in found
+    assert "| n = 33" in found and "Without the clause: `in x[n]`" in found
+    found = await editor.hover(uri, "launch <<<cdiv(n, 256)")
+    assert found is not None and "grid `cdiv(n, 128)`, launch at line " in found
+    found = await editor.hover(uri, "void twice")
+    assert found is not None and "Not checked yet" in found and "| grid" in found and "directive" in found
