@@ -78,9 +78,10 @@ def refuted(
     sure = spec.confidence.get("block", Confidence.CERTAIN) is Confidence.CERTAIN
     block_guessed = not sure and spec.origins.get("block") in _READ_FROM_BODY
     hazards = (*_OF_A_LAUNCH, *(_OF_A_BLOCK if block_guessed else ()))
-    for case in (cases[0], cases[-1])[: len(cases)]:
+    given = tuple(case for case in cases if case.given) or cases
+    for case in (given[0], given[-1])[: len(given)]:
         # One order of the threads is enough for what is large.
-        both = case is cases[0]
+        both = case is given[0]
         check_cancelled()
         bound = bind(spec, job.kernel, case.dims, job.seed)
         if isinstance(bound, BadSpec):
@@ -95,7 +96,7 @@ def refuted(
                 return f"the launch was inferred and cannot be tried on the host, {result.reason}: {clause}"
             if isinstance(result, Faulted) and result.hazard == "timeout" and both:
                 return f"the launch was inferred and a run on the host takes too long with {bound.label}: {clause}"
-            if isinstance(result, Faulted) and result.hazard in hazards:
+            if isinstance(result, Faulted) and result.hazard in hazards and "misaligned" not in result.where:
                 what = f"{result.where} {_WORDS.get(result.hazard, 'is not possible')}"
                 return f"the launch was inferred and is not right, {what} with {bound.label}: {clause}"
     return None
