@@ -326,20 +326,20 @@ class _Program:
 
     def _init(self, maker: str, node: ast.Call, names: "Mapping[str, Number | tuple[Number, ...]]") -> str:
         """What the values of a tensor are that `torch.MAKER(...)` makes."""
-        plain = {"randn": "normal", "rand": "uniform(0, 1)", "zeros": "zeros", "ones": "ones"}.get(maker)
+        plain = {"randn": "normal", "rand": "uniform(0,1)", "zeros": "zeros", "ones": "ones"}.get(maker)
         if plain is not None or maker == "empty":
             return plain or ""
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
         given = [self._item(argument, names) for argument in node.args]
         if maker == "full":
             value = given[1] if len(given) > 1 else self._item(keywords.get("fill_value", ast.Constant(None)), names)
-            return f"uniform({value}, {value})" if isinstance(value, (int, float)) else ""
+            return f"uniform({value},{value})" if isinstance(value, (int, float)) else ""
         ends = [value for value in given if isinstance(value, int)][:2]
         for name in ("low", "high"):
             if name in keywords:
                 value = self._item(keywords[name], names)
                 ends += [value] if isinstance(value, int) else []
-        return f"int({', '.join(map(str, ends if len(ends) == 2 else [0, *ends]))})" if 0 < len(ends) <= 2 else ""
+        return f"int({','.join(map(str, ends if len(ends) == 2 else [0, *ends]))})" if 0 < len(ends) <= 2 else ""
 
     def _dtype(self, node: ast.expr) -> str | None:
         dotted = self._dotted(node) or ""
@@ -718,7 +718,7 @@ def _moved(op: ast.operator, first: Tensor | Number | None, second: Tensor | Num
     tensor, number = (first, second) if isinstance(first, Tensor) else (second, first)
     if not isinstance(tensor, Tensor) or not isinstance(number, (int, float)):
         return None
-    ends = re.fullmatch(r"uniform\((\S+), (\S+)\)", tensor.init)
+    ends = re.fullmatch(r"uniform\((\S+),(\S+)\)", tensor.init)
     swapped = tensor is second
     if (
         ends is None
@@ -732,7 +732,7 @@ def _moved(op: ast.operator, first: Tensor | Number | None, second: Tensor | Num
     if function is None:
         return evolve(tensor, init="")
     low, high = sorted(function(float(end), number) for end in ends.groups())
-    return evolve(tensor, init=f"uniform({low:g}, {high:g})")
+    return evolve(tensor, init=f"uniform({low:g},{high:g})")
 
 
 def weight_name(attribute: str) -> str:

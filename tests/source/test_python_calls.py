@@ -124,7 +124,7 @@ def test_without_inputs_sizes_are_free_and_shapes_are_not_known() -> None:
 def test_values_are_those_of_the_program() -> None:
     text = POINTWISE.replace("[torch.randn(16, 64), ", "[torch.rand(16, 64) + 1, ")
     assert {buffer.name: buffer.init for buffer in spec_of(text).buffers if buffer.role.value == "in"} == {
-        "a": "uniform(1, 2)",
+        "a": "uniform(1,2)",
         "b": "normal",
     }
     # Of the square of a random number nothing is said, and a reference may not be defined for everything else.

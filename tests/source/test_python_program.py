@@ -55,7 +55,7 @@ def caller(text: str) -> Caller:
 
 def test_a_call_has_the_inputs_of_its_program() -> None:
     text = HEAD + model("return a + b") + INPUTS + NEW
-    x, y = Tensor((16, 1024), init="uniform(0, 1)"), Tensor((16, 1024))
+    x, y = Tensor((16, 1024), init="uniform(0,1)"), Tensor((16, 1024))
     assert caller(text) == Caller((x, y, 1e-5), ("x", "y", None), "x + y")
 
 
@@ -132,17 +132,17 @@ def test_a_plain_call_has_what_its_script_makes() -> None:
     ("made", "init"),
     [
         ("torch.randn(4)", "normal"),
-        ("torch.rand(4).cuda()", "uniform(0, 1)"),
-        ("torch.rand(4) + 1e-5", "uniform(1e-05, 1.00001)"),
-        ("2 * torch.rand(4) - 1", "uniform(-1, 1)"),
+        ("torch.rand(4).cuda()", "uniform(0,1)"),
+        ("torch.rand(4) + 1e-5", "uniform(1e-05,1.00001)"),
+        ("2 * torch.rand(4) - 1", "uniform(-1,1)"),
         ("1 - torch.rand(4)", ""),
         ("torch.randn(4) * 3", ""),
         ("torch.rand(4) * torch.rand(4)", ""),
         ("torch.ones(4)", "ones"),
-        ("torch.full((4,), 2.5)", "uniform(2.5, 2.5)"),
-        ("torch.randint(10, (4,))", "int(0, 10)"),
-        ("torch.randint(-3, 10, size=(4,), dtype=torch.int32)", "int(-3, 10)"),
-        ("torch.randint(low=1, high=5, size=(4,))", "int(1, 5)"),
+        ("torch.full((4,), 2.5)", "uniform(2.5,2.5)"),
+        ("torch.randint(10, (4,))", "int(0,10)"),
+        ("torch.randint(-3, 10, size=(4,), dtype=torch.int32)", "int(-3,10)"),
+        ("torch.randint(low=1, high=5, size=(4,))", "int(1,5)"),
         ("torch.empty(4)", ""),
     ],
 )
