@@ -116,20 +116,22 @@ def test_a_recorded_launch_whose_arguments_lead_into_one_allocation(bench: Bench
     assert isinstance(again.verdict, Verified) and isinstance(again.comparison, Same), again
 
 
-def test_a_recorded_struct_with_variables_of_the_module(bench: Bench, store: Store) -> None:
+@pytest.mark.parametrize(("word", "symbol"), [("", "coef"), ("static ", "_ZL4coef")])
+def test_a_recorded_struct_with_variables_of_the_module(bench: Bench, store: Store, word: str, symbol: str) -> None:
+    text = RECORDED.replace("__constant__ float coef", f"{word}__constant__ float coef")
     n, base, to = 50_000, 0x7F0000000000, 0x7F0000200000
     x = np.random.default_rng(2).standard_normal(n + 2, np.float32)
     coef = np.array([10, 20, 30, 40], np.float32)
     left = np.float32(3) * x[2:] + coef[np.arange(n) & 3]
     data = struct.pack("<QQif", base + 8, to, n, 3.0)
     store.variables = [coef.view(np.uint8)]
-    symbols = (RecordedSymbol("coef", coef.nbytes, True, False),)
+    symbols = (RecordedSymbol(symbol, coef.nbytes, True, False),)
     memory = [(base, x, x), (to, np.zeros(n, np.float32), left)]
     store.add("work(Work)", -(-n // 256), 256, (data,), memory, symbols=symbols)
-    right = judged(bench, RECORDED, "work", UNKNOWN)
+    right = judged(bench, text, "work", UNKNOWN)
     assert isinstance(right.verdict, Verified), right.verdict
     assert isinstance(right.timing, Timing) and right.timing.case == "captured 1", right.timing
-    past = judged(bench, RECORDED.replace("i < w.n", "i <= w.n"), "work", UNKNOWN).verdict
+    past = judged(bench, text.replace("i < w.n", "i <= w.n"), "work", UNKNOWN).verdict
     assert isinstance(past, Unsafe) and past.hazard == "out_of_bounds"
 
 
