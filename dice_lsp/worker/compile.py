@@ -89,6 +89,7 @@ class Compiler:
         self.cache_dir = Path(cache_dir or platformdirs.user_cache_path("dice-lsp")) / "compile"
         self.nvcc_path = find_nvcc(nvcc)
         self._results: OrderedDict[str, tuple[Build, ...]] = OrderedDict()
+        self._nameable: OrderedDict[str, bool] = OrderedDict()
         self._pch_sets: OrderedDict[str, Path] = OrderedDict()
         self._pch_root: Scratch | None = None
         self._nvrtc: Any = None
@@ -377,13 +378,14 @@ class Compiler:
             options += [f"-I{path}" for path in self._toolkit]
         if program.heavy or program.standard:
             options += self._pch_options(program, options)
-        status, handle = nvrtc.nvrtcCreateProgram(
-            text.encode("utf-8", "replace"),
-            DOCUMENT.encode(),
-            len(includes),
-            [content.encode("utf-8", "replace") for content in includes.values()],
-            [name.encode("utf-8", "replace") for name in includes],
+        templates = any(
+            expression and kernel.template for kernel, (_, expression) in zip(job.kernels, expressions, strict=True)
         )
+        if templates and not self._can_name(text, includes, options, cancelled):
+            # The errors are said without asking for any name.
+            said = "NVRTC does not take the declaration of this kernel"
+            expressions = [(reason or said, None) for reason, _ in expressions]
+        status, handle = self._nvrtc_program(text, includes)
         if int(status) != 0:
             return (NotCompiled(f"NVRTC refused the program: {status.name}"),) * len(job.kernels), True, {}
         try:
@@ -429,6 +431,45 @@ class Compiler:
             return tuple(builds), True, {}
         finally:
             nvrtc.nvrtcDestroyProgram(handle)
+
+    def _nvrtc_program(self, text: str, includes: Mapping[str, str]) -> tuple[Any, Any]:
+        status, handle = self._nvrtc.nvrtcCreateProgram(
+            text.encode("utf-8", "replace"),
+            DOCUMENT.encode(),
+            len(includes),
+            [content.encode("utf-8", "replace") for content in includes.values()],
+            [name.encode("utf-8", "replace") for name in includes],
+        )
+        return status, handle
+
+    def _can_name(
+        self, text: str, includes: Mapping[str, str], options: Sequence[str], cancelled: threading.Event
+    ) -> bool:
+        """Whether NVRTC may be asked for an instance of a template of the text.
+
+        NVRTC 13.5 ends the process when it is asked for `k<int>` and a parameter of the kernel `k` has a type that it does
+        not know, as in `__global__ void k(Unknown<T> x)`. So what stands outside of the kernels' bodies is compiled alone
+        first, once for all that is written in the bodies afterwards.
+        """
+        outside = [_without_bodies(part) for part in (text, *includes.values())]
+        key = hashlib.sha256("\0".join([*outside, *options]).encode("utf-8", "surrogatepass")).hexdigest()
+        if key in self._nameable:
+            self._nameable.move_to_end(key)
+            return self._nameable[key]
+        status, handle = self._nvrtc_program(outside[0], dict(zip(includes, outside[1:], strict=True)))
+        if int(status) != 0:
+            return False
+        try:
+            encoded = [option.encode("utf-8", "replace") for option in options]
+            (status,) = self._nvrtc.nvrtcCompileProgram(handle, len(encoded), encoded)
+        finally:
+            self._nvrtc.nvrtcDestroyProgram(handle)
+        if cancelled.is_set():
+            raise process.Cancelled
+        self._nameable[key] = int(status) == 0
+        while len(self._nameable) > 256:
+            self._nameable.popitem(last=False)
+        return self._nameable[key]
 
     def _log(self, handle: Any) -> str:
         _, size = self._nvrtc.nvrtcGetProgramLogSize(handle)
@@ -618,6 +659,13 @@ class Compiler:
                 return NotCompiled(f"the compiler did not end within {job.deadline_s:g} s")
             cubin = output.read_bytes() if done.returncode == 0 and output.is_file() else None
         return _NvccRun(said, cubin, (time.monotonic() - started) * 1000.0)
+
+
+def _without_bodies(text: str) -> str:
+    """A text with its kernels' bodies empty."""
+    if "__global__" not in text:
+        return text
+    return slices.blank(text, [(kernel.body_start, kernel.body_end) for kernel in slices.kernels_of(text)])
 
 
 def _as_read(text: str) -> str:

@@ -257,7 +257,7 @@ _FOLLOWS = re.compile(
 """What NVRTC says of a kernel whose parameters have a type that it does not know, beside that it does not know it."""
 
 
-_UNKNOWN = re.compile(r'^identifier "[^"]+" is undefined')
+_UNKNOWN = re.compile(r'^identifier "[^"]+" is undefined|^name followed by "::" must be')
 
 
 def explained(messages: list[CompileMessage], program: Program) -> list[CompileMessage]:

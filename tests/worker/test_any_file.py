@@ -277,3 +277,20 @@ def test_names_are_demangled_without_their_parameters() -> None:
     assert demangled("_ZN1n1mILi3EEEvPf") == "n::m<3>"
     assert demangled("_ZN12_GLOBAL__N_11kEPf") == "(anonymous namespace)::k"
     assert demangled("plain") == "plain"
+
+
+@pytest.mark.parametrize(
+    "parameter", ["Unknown<T> x", "Unknown *x, T* y", "unknown::Info<T> x", "T* x, const Unknown<T>& y"]
+)
+def test_a_template_with_a_parameter_of_an_unknown_type_is_an_error(compiler: Compiler, parameter: str) -> None:
+    """NVRTC 13.5 ends the process when it is asked for an instance of such a kernel."""
+    text = f"template <typename T> __global__ void k({parameter}) {{ }}\n"
+    made = build(compiler, text, templates={"k": {"T": "float"}})
+    assert isinstance(made, CompileFailed) and made.errors[0].line == 0
+    assert made.errors[0].text in (
+        'identifier "Unknown" is undefined',
+        'name followed by "::" must be a class or namespace name',
+    )
+    good = "template <typename T> struct Unknown { T x; }; namespace unknown { template <typename T> struct Info { T x; }; }\n"
+    fine = text.replace("Unknown *x", "Unknown<T> *x")
+    compiled(build(compiler, good + fine, templates={"k": {"T": "float"}}))
