@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from dice_lsp.config import Settings
 from dice_lsp.pipeline import Engine
-from dice_lsp.server import baselines, commands, diagnostics, lifecycle, on_save, sanitizing, status
+from dice_lsp.server import baselines, capturing, commands, diagnostics, lifecycle, on_save, sanitizing, status
 from dice_lsp.server.session import DiceServer, EngineLike
 
 
@@ -21,6 +21,7 @@ def build(settings: Settings | None = None, make_engine: Callable[[Settings], En
     on_save.register(server)
     commands.register(server)
     baselines.register(server)
+    capturing.register(server)
     diagnostics.register(server)
     sanitizing.register(server)
     return server

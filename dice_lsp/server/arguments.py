@@ -48,6 +48,16 @@ class KernelArguments:
 
 
 @frozen
+class CaptureArguments:
+    """A document, the command line that the user has named or seen, and one kernel if only its launches are wanted."""
+
+    uri: str
+    kernel: str | None = None
+    run: str | None = None
+    background: bool = False
+
+
+@frozen
 class CandidatesParams:
     """Parameters of the request `dice/candidates`: one fill, or every fill on offer in a document."""
 

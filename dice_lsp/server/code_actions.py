@@ -15,6 +15,7 @@ from dice_lsp.pipeline import is_left_out, rank
 from dice_lsp.records import CandidateReport, Kernel
 from dice_lsp.server import from_lsp, to_lsp
 from dice_lsp.server.baselines import can_accept
+from dice_lsp.server.capturing import run_line
 from dice_lsp.server.directive_line import directive_lines
 from dice_lsp.server.documents import Snapshot
 from dice_lsp.server.fills import on_offer
@@ -163,6 +164,10 @@ def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: 
         named = {"uri": uri, "kernel": kernel.id}
         if unknown or not kernel.body_start <= start < end:
             actions.append(_action(server, title, "dice.writeDirective", named, kind, by_model=False))
+    line = None if kernel is None else run_line(snapshot, kernel.id)
+    if kernel is not None and line is not None and not kernel.body_start <= start < end:
+        title = f"DICE: record what `{line}` launches"
+        actions.append(_action(server, title, "dice.capture", {"uri": uri}, by_model=False))
     if len(snapshot.model.kernels) > 1 and kernel is not None:
         title = "DICE: write what was inferred, for all kernels of the file"
         actions.append(_action(server, title, "dice.writeDirective", {"uri": uri}, SOURCE_DIRECTIVES, by_model=False))

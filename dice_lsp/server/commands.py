@@ -72,7 +72,8 @@ def register(server: DiceServer) -> None:
         given = required(arguments, "dice.cancel")
         if given.kernel is not None:
             return {"cancelled": ls.cancel_fills(given.uri, given.kernel)}
-        return {"cancelled": ls.cancel_fills(given.uri, None) + ls.cancel_at(f"check {given.uri}")}
+        places = (f"check {given.uri}", f"capture {given.uri}")
+        return {"cancelled": ls.cancel_fills(given.uri, None) + sum(ls.cancel_at(place) for place in places)}
 
     @server.command("dice.writeDirective")
     async def write_directive(ls: DiceServer, arguments: KernelArguments | None = None) -> dict[str, Any]:

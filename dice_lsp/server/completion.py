@@ -140,7 +140,17 @@ async def _spec(server: DiceServer, around: _Around, kernel: Kernel) -> LaunchSp
 
 async def _captures(uri: str, before: str) -> Sequence[tuple[str, str]]:
     """The recorded runs, where the clause is about them."""
-    return ()
+    path = from_lsp.file_path(uri)
+    if path is None or not re.search(r"\bref\s+captured\b[^;]*$", before):
+        return ()
+    return await asyncio.to_thread(_listing, path)
+
+
+def _listing(path: str) -> Sequence[tuple[str, str]]:
+    # Loaded when it is asked for: most sessions never record.
+    from dice_lsp.capture.store import listing
+
+    return listing(path)
 
 
 def _answer(server: DiceServer, around: _Around, found: Completion, at: int) -> types.CompletionList:

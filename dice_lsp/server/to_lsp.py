@@ -42,7 +42,7 @@ def inlay_hint(index: LineIndex, hint: Hint, encoding: Encoding) -> types.InlayH
     )
 
 
-LONG_COMMANDS = frozenset({"dice.fill", "dice.check"})
+LONG_COMMANDS = frozenset({"dice.fill", "dice.check", "dice.capture"})
 
 
 def command(title: str, name: str, arguments: dict[str, Any], *, background: bool) -> types.Command:
