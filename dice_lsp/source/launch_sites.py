@@ -330,7 +330,7 @@ class SiteReader:
                     parts = [self.spelled(replaced(term, self.names)) for term in block.shape or ()]
                     count = self.spelled(replaced(block.count, self.names))
                     plain = all(re.fullmatch(r"\w+", part) for part in parts)
-                    if not plain or names_in(count) != {part for part in parts if not part.isdigit()}:
+                    if not parts or not plain or names_in(count) != {part for part in parts if not part.isdigit()}:
                         parts = [count]
                     sizes[label] = " * ".join(parts)
                     return
