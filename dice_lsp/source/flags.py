@@ -10,6 +10,8 @@ from attrs import evolve, frozen
 from dice_lsp.config import Settings
 from dice_lsp.source.nvcc_flags import PASSED_ON, Flag, Kind, architectures, read_flags
 
+NEWEST_STANDARD = 20
+"""What every compiler of CUDA 13 takes; NVRTC takes C++23 from 13.3 on."""
 OLDEST_STANDARD = 17
 """CUDA's own headers need C++17 from version 13 on, so older standards of a project are raised to it."""
 
@@ -188,6 +190,9 @@ def _translated(flag: Flag, is_cuda: bool) -> tuple[Flag | None, str]:
         if number < OLDEST_STANDARD or number > 90 or flag.value.endswith("03"):
             raised = f"c++{OLDEST_STANDARD}"
             return evolve(flag, value=raised), f"raised to {raised}, which the headers of CUDA need"
+        if number > NEWEST_STANDARD and not is_cuda:
+            newest = f"c++{NEWEST_STANDARD}"
+            return evolve(flag, value=newest), f"lowered to {newest}: it is a C++ file's, and CUDA may not take it"
     return flag, flag.kind.value
 
 

@@ -226,6 +226,7 @@ _RELAXED = {"relaxed-constexpr": "--expt-relaxed-constexpr", "extended-lambda": 
             "fmad=false": "-fmad=false", "expt-relaxed-constexpr": "--expt-relaxed-constexpr"}  # fmt: skip
 _CLANG_ARITHMETIC = {"-ffast-math": "--use_fast_math", "-Ofast": "--use_fast_math", "-ffp-contract=off": "-fmad=false",
                      "-ffp-contract=on": "-fmad=true", "-ffp-contract=fast": "-fmad=true"}  # fmt: skip
+_EARLY_STANDARDS = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}
 _CODE = re.compile(r"(?:sm|compute|lto)_(\d{2,3}[af]?)$")
 _WHOLE_SETS = frozenset({"native", "all", "all-major"})
 
@@ -399,6 +400,9 @@ def _meaning(option: Option, written: str, value: str, dialect: Dialect, depth: 
             yield Flag(written, kind if good else Kind.BAD, option.spelling, part)
     elif kind is Kind.DEVICE:
         taken = value or option.fixed
+        if option.spelling == "-std":
+            # What GCC and clang called the standards before they had their numbers.
+            taken = re.sub(r"(?<=\+\+)(?:0x|1y|1z|2a|2b)$", lambda early: _EARLY_STANDARDS[early[0]], taken)
         good = re.fullmatch(option.value, taken) is not None if option.value else True
         yield Flag(written, kind if good else Kind.BAD, option.spelling, taken)
     else:

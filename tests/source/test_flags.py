@@ -85,3 +85,22 @@ def test_a_compile_command_is_filtered_silently_and_the_settings_win():
     assert found.architectures == ("sm_86",)
     assert flags("-arch=sm_80", command=command).architectures == ()
     assert flags(command=command, arch="sm_80").architectures == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "is_cuda", "expected"),
+    [
+        ("nvcc -std=c++11", True, ("-std=c++17",)),
+        ("nvcc -std=c++03", True, ("-std=c++17",)),
+        ("clang++ -std=gnu++2a", True, ("-std=gnu++20",)),
+        ("nvcc -std=c++23", True, ("-std=c++23",)),
+        ("g++ -std=c++2b", False, ("-std=c++20",)),
+        ("g++ -std=c17 -O2", False, ()),
+        ("nvcc -G -g --use_fast_math", True, ("--use_fast_math",)),
+        ("g++ -w -DA -UB", False, ("-DA", "-UB")),
+    ],
+)
+def test_flags_of_a_project_are_translated(command, is_cuda, expected):
+    found = flags(command=command, is_cuda=is_cuda)
+    assert found.flags == expected and found.complaints == ()
+    assert {row.source for row in found.rows} == {"compile_commands.json"}
