@@ -89,6 +89,10 @@ _ONLY_READS = re.compile(
 _STATUS = re.compile(
     r"(?:cuda|cublas|cufft|curand|cusparse|cusolver|cudnn|nccl|nvrtc|hip|NVRTC)[A-Z]\w*$|cu[A-Z]\w*$|__checkCuda\w*$"
 )
+_C_LIBRARY = re.compile(
+    r"(?:mem(?:cpy|set|move|cmp)|str\w+|f(?:open|read|write|seek|gets|scanf|printf)|s?n?printf|sscanf|scanf|"
+    r"s?rand|time|clock|gettimeofday|omp_\w+|pthread_\w+|MPI_\w+|sdk\w+|glut?\w+|get\w+)$"
+)
 _ENDS = {"exit", "abort", "_exit", "_Exit", "quick_exit", "terminate", "std::terminate", "std::exit", "std::abort"}
 _MATH: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt, "sqrtf": math.sqrt, "log2": math.log2, "log2f": math.log2, "log": math.log, "logf": math.log,
@@ -99,7 +103,7 @@ _MATH: dict[str, Callable[[float], float]] = {
 _ROUND = {"ceil": "ceil", "ceilf": "ceil", "floor": "floor", "floorf": "floor", "trunc": "trunc", "truncf": "trunc",
           "round": "round", "roundf": "round", "lround": "round", "rint": "round"}  # fmt: skip
 _FLAGS = ("checkCmdLineFlag", "getCmdLineArgumentString", "sdkCheckCmdLineFlag")
-_FLOAT_TEXT = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?P<suffix>[fFlL]?)$")
+_FLOAT_TEXT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?P<suffix>[fFlL]?)$")
 
 
 def number(text: str) -> Number | Unknown:
@@ -137,6 +141,11 @@ def only_reads(name: str) -> bool:
     return _ONLY_READS.match(name) is not None
 
 
+def takes_references(name: str) -> bool:
+    """Whether a function may take an argument by reference: none with C's linkage can."""
+    return not (only_reads(name) or returns_status(name) or _C_LIBRARY.match(name) or name.isupper())
+
+
 def returns_status(name: str) -> bool:
     """Whether a function answers with an error code, which is taken for success."""
     return _STATUS.match(name) is not None
@@ -159,6 +168,8 @@ def call(
         return whole(0, "bool")
     if plain in ("getCmdLineArgumentInt", "getCmdLineArgumentFloat"):
         return whole(0)
+    if plain in ("swap", "exchange") and len(trees) == 2:
+        return _exchange(machine, plain, trees)
     handler = _CALLS.get(plain)
     if handler is not None:
         return handler(machine, values)
@@ -173,6 +184,17 @@ def call(
     if plain.startswith("make_") and (type_width(plain[5:]) or plain == "make_cudaExtent"):
         return _vector(plain[5:], values)
     return None
+
+
+def _exchange(machine: "Machine", name: str, trees: "tuple[Tree, ...]") -> Value:
+    """`std::swap(a, b)`, and `std::exchange(a, value)`, which answers what `a` was."""
+    first, second = machine.spot(trees[0]), machine.spot(trees[1])
+    values = machine.evaluate(trees[0]), machine.evaluate(trees[1])
+    if first is not None:
+        machine.write(first, values[1])
+    if name == "swap" and second is not None:
+        machine.write(second, values[0])
+    return values[0] if name == "exchange" else NOTHING
 
 
 def _assert(machine: "Machine", value: Value) -> None:

@@ -797,7 +797,10 @@ class Machine:
             return self.dim3(Array(arguments)) or Unknown(f"`{label}`")
         if kind.base == "auto":
             return arguments[0] if len(arguments) == 1 else Array(arguments)
-        for library in (host_calls.CONTAINERS, *LIBRARIES):
+        listed = (Array(arguments),) if braces and arguments else arguments
+        if (found := host_calls.CONTAINERS.construct(self, kind.text, listed)) is not None:
+            return found
+        for library in LIBRARIES:
             if (found := library.construct(self, kind.text, arguments)) is not None:
                 return found
         record = self.record(kind.base)
@@ -1870,9 +1873,11 @@ class Machine:
             if isinstance(value, Address) and not host_calls.only_reads(name):
                 path = value.path[:-1] if value.path and isinstance(value.path[-1], int) else value.path
                 self.forget(Spot(value.cell, path), f"`{self.labels.get(value.cell, '')}`, which `{name}` may set")
-            elif place < len(trees) and trees[place].kind == "identifier" and isinstance(value, (Number, Struct)):
-                if not host_calls.only_reads(name) and self.state is not None and not name.isupper():
-                    self.state.sure = False
+            elif place < len(trees) and trees[place].kind in ("identifier", "field_expression"):
+                # It may take a reference; few do, so the value stands, but it is not certain any more.
+                if isinstance(value, (Number, Struct, Pointer)) and host_calls.takes_references(name):
+                    if self.state is not None and self.spot(trees[place]) is not None:
+                        self.state.sure = False
             if isinstance(value, (Lambda,)) and self.state is not None:
                 # It may be called, once or often.
                 before = self.state.copy()

@@ -7,6 +7,7 @@ a name stands for itself alone, whatever else has the same value.
 
 import itertools
 import math
+import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
@@ -247,7 +248,7 @@ def fits(value: float, ctype: str) -> float | None:
     """`value` as the type holds it: wrapped around when unsigned, None when a signed type cannot hold it."""
     if ctype in FLOATING:
         try:
-            return float(value)
+            return struct.unpack("f", struct.pack("f", value))[0] if ctype == "float" else float(value)
         except OverflowError:
             return None
     if isinstance(value, float):
@@ -453,7 +454,10 @@ def convert(value: Value, ctype: str) -> Value:
     if ctype == "bool":
         return Number(build("!=", (term, constant(0)), value.ctype), "bool")
     if ctype in FLOATING:
-        return Number(constant(float(term.value)) if term.is_constant and term.value is not None else term, ctype)
+        if not term.is_constant or term.value is None:
+            return Number(term, ctype)
+        held = fits(term.value, ctype)
+        return Number(constant(float(term.value) if held is None else held), ctype)
     if value.floating:
         return Number(rounded("trunc", value).term, ctype)
     if term.value is not None and fits(term.value, ctype) != term.value:
