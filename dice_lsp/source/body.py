@@ -134,6 +134,13 @@ class _Analyst(Values):
             self.opaque = opaque_names(body)
             self.whole_grid = bool(used & {"cudaGridDependencySynchronize"})
             self.statement(body)
+        unseen = not self.dynamic_shared and any(
+            "extern" in c.body and "__shared__" in c.body for c in self.context.callees
+        )
+        hidden = self.context.hides_shared or unseen
+        if hidden:
+            # An array of which nothing is seen but that it is there.
+            self.shared[SHARED] = SharedArray("", (None,), True)
         if self.left <= 0:
             self.unsure |= dict.fromkeys(self.pointers, "the body is too long to be followed")
         return Accesses(
@@ -141,7 +148,7 @@ class _Analyst(Values):
             indices=frozenset(self.indices), axes=self.axes, block_indices=self.block_indices,
             thread_axes=frozenset(self.thread_axes), divided=frozenset(self.divided_names),
             thread_bounds=self.thread_bounds, strided=frozenset(self.strided), forced_block=self.forced,
-            shared=self.shared, dynamic_shared=self.dynamic_shared, whole_grid=self.whole_grid,
+            shared=self.shared, dynamic_shared=self.dynamic_shared or hidden, whole_grid=self.whole_grid,
             block_steps=_agreed(self.steps), flat_ranks=self.flat, understood=understood,
             empty=body is not None and not named(body), used=frozenset(used),
         )  # fmt: skip

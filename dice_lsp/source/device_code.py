@@ -25,6 +25,10 @@ _STRUCT = re.compile(
     r"template\s*<\s*(?:class|typename)\s+(?P<parameter>\w+)\s*>\s*(?:struct|class)\s+"
     r"(?:(?:alignas|__align__)\s*\(\s*(?P<aligned>\d+)\s*\)\s*)?(?P<name>\w+)\s*\{"
 )
+_STRUCT_NAME = re.compile(
+    r"\b(?:struct|class)\s+(?:__align__\s*\([^()]*\)\s*)?(\w+)\s*(?:<[^<>{};]*>\s*)?(?::[^{};]*)?\{"
+)
+_DYNAMIC = re.compile(r"\bextern\s+__shared__|__shared__\s+extern\b")
 _MEMBER = re.compile(
     r"static\s+(?:constexpr|const)\s+(?:const(?:expr)?\s+)?[\w:]+(?:\s+\w+)*?\s+(\w+)\s*=\s*([^;{}]+);"
 )
@@ -63,6 +67,8 @@ class Context:
     """`vec::size` -> its value."""
     sizes: tuple[tuple[str, int], ...] = ()
     """Size in bytes of the structs among the types."""
+    hides_shared: bool = False
+    """Something that is used declares dynamic shared memory where no body shows it, as in `SharedMemory<float>()`."""
 
 
 EMPTY = Context()
@@ -75,6 +81,8 @@ class _Tables:
     types: Mapping[str, str]
     structs: Mapping[str, tuple[str, int | None, Mapping[str, str]]]
     """Struct template of one type -> its parameter, its alignment in bytes, its integer constants as written."""
+    sharing: frozenset[str]
+    """Structs and function-like macros with dynamic shared memory inside."""
 
 
 @lru_cache(maxsize=16)
@@ -111,7 +119,17 @@ def _tables(model: SourceModel) -> _Tables:
         functions,
         {name: old for name, old in types.items() if old is not None},
         _structs(model.text) if "static" in model.text else {},
+        _sharing(model.text),
     )
+
+
+def _sharing(text: str) -> frozenset[str]:
+    found = set()
+    for match in _DYNAMIC.finditer(text):
+        before = list(_STRUCT_NAME.finditer(text, 0, match.start()))
+        if before and not -1 < _closing(text, before[-1].end() - 1) < match.start():
+            found.add(before[-1][1])
+    return frozenset(found)
 
 
 _CONDITION = re.compile(r"#\s*(ifdef|ifndef|if|elif|else|endif|define|undef)\b\s*(.*)", re.DOTALL)
@@ -251,6 +269,7 @@ def context_for(body: str, models: Sequence[SourceModel]) -> Context:
         tuple(types.items()),
         tuple(members.items()),
         tuple(sizes.items()),
+        any(seen & table.sharing for table in tables),
     )
 
 

@@ -188,6 +188,14 @@ def test_dynamic_shared_memory_is_as_large_as_its_subscripts(declared, use, size
         assert any("dynamic shared memory is not known" in sentence for sentence in spec.unknown)
 
 
+def test_dynamic_shared_memory_that_a_helper_hides_is_not_taken_for_none():
+    helper = "template <typename T> struct Pool { __device__ operator T*() { extern __shared__ int all[]; return (T*)all; } };\nstruct Other { int a; };"
+    body = f"float* s = Pool<float>(); {GID} s[threadIdx.x] = 1; if (i < n) y[i] = s[threadIdx.x];"
+    spec = spec_of("float* y, int n", body, helper)
+    assert any("dynamic shared memory is not known" in sentence for sentence in spec.unknown)
+    assert spec_of("float* y, int n", f"Other o; {GID} if (i < n) y[i] = o.a;", helper).launchable
+
+
 @pytest.mark.parametrize(
     ("parameters", "body", "expected"),
     [
