@@ -289,6 +289,7 @@ def test_a_template_with_a_parameter_of_an_unknown_type_is_an_error(compiler: Co
     assert isinstance(made, CompileFailed) and made.errors[0].line == 0
     assert made.errors[0].text in (
         'identifier "Unknown" is undefined',
+        "Unknown is not a template",
         'name followed by "::" must be a class or namespace name',
     )
     good = "template <typename T> struct Unknown { T x; }; namespace unknown { template <typename T> struct Info { T x; }; }\n"
