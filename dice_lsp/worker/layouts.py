@@ -2,7 +2,7 @@
 
 A struct's text says what is in it (`source.structs`), and the device compiler says where: a second kernel is compiled
 beside the first, whose table holds the size of each struct and, for each member, offset, size and kind, all made by
-`sizeof` and `__builtin_offsetof` on the types of the kernel's own parameters. The table is read out of the device code,
+`sizeof` and the front end's `offsetof` on the types of the kernel's own parameters. The table is read out of the device code,
 so that nothing is run. What the text says and the compiler contradicts is no layout.
 """
 
@@ -118,7 +118,8 @@ def _asked(
     rows = []
     for leaf in wanted.leaves:
         member = f"static_cast<dice_layout_type*>(nullptr)->{leaf.designator}"
-        offset = f"__builtin_offsetof(dice_layout_type, {leaf.designator})"
+        # The front end's own word for `offsetof`, which NVRTC 13.0 does not have by any other name.
+        offset = f"__INTADDR__(&((dice_layout_type*)0)->{leaf.designator})"
         rows.append(f"{offset}, sizeof({member}), dice_layout::kind<decltype(({member}))>::value")
     table = ",\n".join(("sizeof(dice_layout_type), alignof(dice_layout_type)", *rows))
     # Its body does not matter to the types, and without it the same probe serves all versions of the kernel.
