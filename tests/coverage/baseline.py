@@ -61,15 +61,7 @@ class Baseline:
 
     def of(self, path: Path, text: str, *, only_known: bool = False) -> ByNvcc | None:
         """The answer for a file; with `only_known` None where it was not asked before."""
-        here = path.resolve().parent
-        folders = [str(folder) for folder in usual_include_dirs(here, workspace_root(here))]
-        read = self._headers.of(text, str(path.resolve()), tuple(folders))
-        texts = text + "".join(Path(name).read_text("utf-8", "replace") for name in read.paths)
-        if _TORCH.search(texts):
-            folders += torch_folders()
-        options = [*_OPTIONS, *(f"-I{folder}" for folder in folders)]
-        key = hashlib.sha256("\0".join([text, read.digest, self.nvcc, *options]).encode("utf-8", "replace")).hexdigest()
-        kept = self.folder / f"{key[:40]}.json"
+        options, kept = self._question(path, text)
         if kept.is_file():
             data = json.loads(kept.read_text())
             return ByNvcc(**{**data, "entries": tuple(data["entries"])})
@@ -97,6 +89,22 @@ class Baseline:
             answer = again if again.ok else answer
         kept.write_text(json.dumps(asdict(answer)))
         return answer
+
+    def keep(self, path: Path, text: str, answer: ByNvcc) -> None:
+        """Take an answer that was found elsewhere, on a machine with more cores for one."""
+        self._question(path, text)[1].write_text(json.dumps(asdict(answer)))
+
+    def _question(self, path: Path, text: str) -> tuple[list[str], Path]:
+        """Options for a file, and where its answer is kept."""
+        here = path.resolve().parent
+        folders = [str(folder) for folder in usual_include_dirs(here, workspace_root(here))]
+        read = self._headers.of(text, str(path.resolve()), tuple(folders))
+        texts = text + "".join(Path(name).read_text("utf-8", "replace") for name in read.paths)
+        if _TORCH.search(texts):
+            folders += torch_folders()
+        options = [*_OPTIONS, *(f"-I{folder}" for folder in folders)]
+        key = hashlib.sha256("\0".join([text, read.digest, self.nvcc, *options]).encode("utf-8", "replace")).hexdigest()
+        return options, self.folder / f"{key[:40]}.json"
 
     def _folder_with(self, error: str, path: Path) -> str | None:
         """The option for the folder of the project that has the header which nvcc misses, the nearest if several have it."""
