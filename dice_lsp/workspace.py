@@ -6,8 +6,9 @@ model or a file, because opening a folder must not choose what is executed.
 
 import os
 import stat
+import time
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 
 import attrs
@@ -24,6 +25,11 @@ SETTINGS = frozenset({
 })  # fmt: skip
 """The names that a workspace's file may set."""
 MAX_SETTINGS_BYTES = 1 << 16
+_HEADER_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".cu")
+MAX_WALKED = 20_000
+"""Files and folders of a project that are looked at for a header that nobody says the place of."""
+WALK_AGE_S = 30.0
+_walked: dict[Path, tuple[float, Mapping[str, tuple[str, ...]]]] = {}
 
 
 @frozen
@@ -54,6 +60,54 @@ def workspace_root(folder: Path) -> Path:
         if any((candidate / mark).exists() for mark in (".git", ".hg", ".svn", "compile_commands.json")):
             return candidate
     return folder.parent if folder.parent != Path(folder.anchor) else folder
+
+
+def usual_include_dirs(folder: Path, root: Path) -> tuple[Path, ...]:
+    """Folders of a project that builds usually name with -I: looked into last, when nothing else has the header."""
+    found: list[Path] = []
+    for parent in (folder, *folder.parents):
+        if not parent.is_relative_to(root):
+            break
+        found += [parent, *(parent / name for name in ("include", "inc", "common", "Common", "src"))]
+    return tuple(path for path in found if path.is_dir())
+
+
+def nearest_with(root: Path, folder: Path, name: str) -> Path | None:
+    """The folder of the project at `root` in which a header's name leads to a file; of several the one nearest to `folder`.
+
+    None where the project has none, or two that are equally near.
+    """
+    if name.startswith(("/", ".")) or "/../" in name:
+        return None
+    found = [path for path in _headers_below(root).get(name.rpartition("/")[2], ()) if path.endswith("/" + name)]
+    by_nearness: dict[int, list[str]] = {}
+    for path in found:
+        common = os.path.commonpath([path, folder])
+        by_nearness.setdefault(len(Path(common).parts), []).append(path)
+    nearest = by_nearness[max(by_nearness)] if by_nearness else []
+    return Path(nearest[0][: -len(name) - 1]) if len(nearest) == 1 else None
+
+
+def _headers_below(root: Path) -> Mapping[str, tuple[str, ...]]:
+    """Name -> paths of the headers of a project; looked for again after a while."""
+    now = time.monotonic()
+    kept = _walked.get(root)
+    if kept is not None and now - kept[0] < WALK_AGE_S:
+        return kept[1]
+    found: dict[str, tuple[str, ...]] = {}
+    seen = 0
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        seen += len(folders) + len(files)
+        for name in files:
+            if name.endswith(_HEADER_SUFFIXES):
+                found[name] = (*found.get(name, ()), os.path.join(folder, name))
+        if seen > MAX_WALKED:
+            break
+    while len(_walked) >= 8:
+        del _walked[next(iter(_walked))]
+    _walked[root] = (now, found)
+    return found
 
 
 def workspace_file(path: str, folder: str | None) -> WorkspaceFile:

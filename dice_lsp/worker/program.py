@@ -17,7 +17,7 @@ from dice_lsp.records import CompileMessage, Kernel
 from dice_lsp.source import slice as slices
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, standard_headers
-from dice_lsp.workspace import workspace_root
+from dice_lsp.workspace import nearest_with, usual_include_dirs, workspace_root
 
 MAX_HEADERS = 400
 MAX_HEADER_BYTES = 4 << 20
@@ -444,51 +444,6 @@ class Assembler:
         return tuple(sorted(header for header in found if self.find_system_header(header) is not None))
 
 
-_HEADER_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".cu")
-MAX_WALKED = 20_000
-"""Files and folders of a project that are looked at for a header that nobody says the place of."""
-WALK_AGE_S = 30.0
-_walked: dict[Path, tuple[float, Mapping[str, tuple[str, ...]]]] = {}
-
-
-def nearest_with(root: Path, folder: Path, name: str) -> Path | None:
-    """The folder of the project at `root` in which a header's name leads to a file; of several the one nearest to `folder`.
-
-    None where the project has none, or two that are equally near.
-    """
-    if name.startswith(("/", ".")) or "/../" in name:
-        return None
-    found = [path for path in _headers_below(root).get(name.rpartition("/")[2], ()) if path.endswith("/" + name)]
-    by_nearness: dict[int, list[str]] = {}
-    for path in found:
-        common = os.path.commonpath([path, folder])
-        by_nearness.setdefault(len(Path(common).parts), []).append(path)
-    nearest = by_nearness[max(by_nearness)] if by_nearness else []
-    return Path(nearest[0][: -len(name) - 1]) if len(nearest) == 1 else None
-
-
-def _headers_below(root: Path) -> Mapping[str, tuple[str, ...]]:
-    """Name -> paths of the headers of a project; looked for again after a while."""
-    now = time.monotonic()
-    kept = _walked.get(root)
-    if kept is not None and now - kept[0] < WALK_AGE_S:
-        return kept[1]
-    found: dict[str, tuple[str, ...]] = {}
-    seen = 0
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
-        seen += len(folders) + len(files)
-        for name in files:
-            if name.endswith(_HEADER_SUFFIXES):
-                found[name] = (*found.get(name, ()), os.path.join(folder, name))
-        if seen > MAX_WALKED:
-            break
-    while len(_walked) >= 8:
-        del _walked[next(iter(_walked))]
-    _walked[root] = (now, found)
-    return found
-
-
 def uses_std(part: DeviceSlice) -> bool:
     """The text says `using namespace std`, which the slice has dropped."""
     return "using namespace std" in part.dropped
@@ -497,11 +452,3 @@ def uses_std(part: DeviceSlice) -> bool:
 _HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h")
 
 
-def usual_include_dirs(folder: Path, root: Path) -> tuple[Path, ...]:
-    """Folders of a project that builds usually name with -I: looked into last, when nothing else has the header."""
-    found: list[Path] = []
-    for parent in (folder, *folder.parents):
-        if not parent.is_relative_to(root):
-            break
-        found += [parent, *(parent / name for name in ("include", "inc", "common", "Common", "src"))]
-    return tuple(path for path in found if path.is_dir())
