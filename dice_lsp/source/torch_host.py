@@ -361,8 +361,9 @@ def _method_of_shape(machine: Machine, shape: Thing, name: str, arguments: tuple
             return _size(machine, shape, 0)
         case ("back", ()):
             return _size(machine, shape, -1)
-        case ("vec" | "slice", ()):
-            return shape
+        case ("vec", ()):
+            # It may be changed afterwards: an element inserted, the last one set.
+            return Unknown(f"a list that began as the sizes of {shape.name}")
         case ("numel", ()):
             return _numel(machine, shape)
     return Unknown(f"the sizes of {shape.name}")

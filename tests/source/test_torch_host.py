@@ -66,6 +66,16 @@ def test_tensors_that_a_function_makes(made: str) -> None:
     assert sizes(spec) == {"x": "rows * cols", "y": "rows * cols"} and not spec.unknown
 
 
+@pytest.mark.parametrize("change", ["s.insert(s.begin(), 2);", "s.pop_back();", "s.back() = 4;", "s[1] = 8;", ""])
+def test_a_list_of_sizes_that_may_be_changed_is_no_shape(change: str) -> None:
+    spec = copied(
+        f"int rows = x.size(0), cols = x.size(1); auto s = x.sizes().vec(); {change}"
+        " auto y = torch::empty(s, x.options()); LAUNCH; return y;"
+    )
+    origins = {buffer.name: buffer.origin for buffer in spec.buffers}
+    assert origins == {"x": Origin.LAUNCH_SITE, "y": Origin.INFERRED}
+
+
 def test_sizes_by_their_list_and_by_stride() -> None:
     host = "TORCH_CHECK(x.dim() == 2); auto s = x.sizes(); int rows = s[0]; int cols = x.stride(0); auto y = x.clone(); LAUNCH;"
     assert sizes(copied(host + "return y;")) == {"x": "rows * cols", "y": "rows * cols"}
