@@ -1,5 +1,7 @@
 """What each word of a `//dice:` comment means, for completion, hovers and the manual, which all say the same."""
 
+from collections.abc import Iterable
+
 from attrs import frozen
 
 MANUAL = "docs/directives.md"
@@ -137,3 +139,14 @@ INITS = {
              "Initial values"),
     )
 }  # fmt: skip
+
+
+def manual_table(words: Iterable[Word]) -> str:
+    """The words as the manual's table: how each is written and what it means."""
+    rows = [
+        (f"`{word.form}`".replace("|", "\\|"), f"{word.meaning}", f"`{word.example}`".replace("|", "\\|"))
+        for word in words
+    ]
+    return "\n".join(
+        ["| clause | meaning | example |", "| --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)]
+    )
