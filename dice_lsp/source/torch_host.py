@@ -312,7 +312,7 @@ def _pointer(machine: Machine, tensor: Thing, element: str) -> Value:
     """The memory of a tensor. Ways through the program that part may know different things of its sizes."""
     shape, fields = _shape_of(tensor), _fields(tensor)
     element = _ELEMENTS.get(element, element)
-    sizes = _sizes(machine, shape)
+    sizes = _sizes(machine, shape) if "unclear" not in shape.fields else None
     count: Term | None = None if sizes is None else _product(sizes)
     numel = shape.fields.get("numel")
     if count is None and isinstance(numel, Number) and "unclear" not in shape.fields:
@@ -376,7 +376,11 @@ def _method_of_tensor(
     match name:
         case "size" | "sym_size":
             place = arguments[0].value if arguments and isinstance(arguments[0], Number) else None
-            return Unknown(f"a size of {tensor.name}") if place is None else _size(machine, shape, int(place))
+            if place is None:
+                # One of its sizes, and nobody knows which: what is told of the others would not fit to it.
+                _fields(shape)["unclear"] = NOTHING
+                return Unknown(f"a size of {tensor.name}")
+            return _size(machine, shape, int(place))
         case "sizes" | "sym_sizes":
             return shape
         case "dim" | "ndimension":

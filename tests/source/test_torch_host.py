@@ -155,6 +155,8 @@ torch::Tensor scale_cuda(torch::Tensor x, torch::Tensor s) {
         "int cols = x.size(-1); int rows = x.size(0); auto y = torch::empty_like(x); LAUNCH; return y;",
         # A size of what was counted before.
         "int n = x.numel(); int rows = x.size(0); int cols = n / rows; auto y = torch::empty_like(x); LAUNCH; return y;",
+        # Which of its sizes it is depends on a number that is not known.
+        "int d = rand(); int rows = x.size(0), cols = x.size(d); auto y = torch::empty_like(x); LAUNCH; return y;",
         "auto z = x.transpose(0, 1); int rows = z.size(0), cols = z.size(1); auto y = torch::empty_like(x); LAUNCH; return y;",
         "auto z = torch::matmul(x, x); int rows = z.size(0), cols = z.size(1); auto y = torch::empty_like(x); LAUNCH; return y;",
     ],
