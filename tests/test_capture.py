@@ -155,6 +155,7 @@ def test_a_launch_with_its_memory_before_and_after(project):
     report = project.run("plain")
     assert report.reason is None and report.exit_code == 0 and b"runs plain" in project.output
     assert report.kernels == {"bump": 1, "scale": 1, "apply": 0, "hang": 0, "fault": 0}
+    assert Path(report.path).stat().st_mode & 0o777 == 0o600, "a program's data are nobody else's"
     assert report.kept.others == ("empty", "library(int)")
     (scale,) = project.found("scale")
     assert (scale.grid, scale.block, scale.smem_bytes, scale.cluster) == ((4, 1, 1), (256, 1, 1), 0, (1, 1, 1))

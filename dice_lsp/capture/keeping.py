@@ -352,7 +352,9 @@ def _write(store: Path, stem: str, run: Mapping[str, Any], selected: Launches) -
         name = f"{when}-{stem}-{number}{SUFFIX}"
     unfinished = store / f"{name}.part"
     try:
-        with open(unfinished, "xb") as file:
+        # The program's data are nobody else's.
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             writer = recording.Writer(file, run)
             with contextlib.ExitStack() as stack:
                 sources = {log.path: stack.enter_context(recording.opened(log.path)) for log, _ in selected}
