@@ -331,6 +331,24 @@ def test_what_a_directive_says_of_the_launch_stays(store: Store, host: HostBacke
     assert isinstance(unwritten, Unsafe) and unwritten.hazard == "unwritten_output"
 
 
+def test_sizes_that_cannot_be_run_leave_what_was_recorded(store: Store, host: HostBackend) -> None:
+    record_add(store)
+    spec = LaunchSpec(
+        "add",
+        (Dim("n", (1 << 30,), Origin.LAUNCH_SITE),),
+        tuple(BufferSpec(name, role, ("n",), "normal", Origin.LAUNCH_SITE) for name, role in (("x", Role.IN), ("y", Role.OUT))),
+        grid=("cdiv(n, 256)", "1", "1"),
+        block=("256", "1", "1"),
+        origins={"grid": Origin.LAUNCH_SITE},
+    )  # fmt: skip
+    verdict = check(host, "add", spec)
+    assert isinstance(verdict, Verified) and "unwritten" not in verdict.checks
+    assert any("only recorded launches were run: n=1073741824 is too large" in note for note in verdict.notes)
+    store.launches.clear()
+    alone = check(host, "add", spec)
+    assert isinstance(alone, Unverified) and "is too large" in alone.reason
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
