@@ -116,6 +116,34 @@ local function run()
     return label:find("regs") ~= nil and label:find("stale") == nil and label:find("checking") == nil
   end, 5000)
 
+  -- A directive is completed in its comment and written by a command; a command line is asked for before it runs.
+  local before = text()
+  vim.fn.append(kernel - 1, "//dice: ")
+  local place = { textDocument = { uri = vim.uri_from_bufnr(0) }, position = { line = kernel - 1, character = 8 } }
+  local offered_words = assert(client:request_sync("textDocument/completion", place, 30000, vim.api.nvim_get_current_buf())).result
+  step("completion", vim.tbl_map(function(item)
+    return item.label
+  end, offered_words.items))
+  vim.cmd("silent undo")
+  vim.api.nvim_win_set_cursor(0, { kernel, 0 })
+  vim.cmd("Dice directive")
+  wait("the directive is written", function()
+    return vim.fn.getline(kernel):find("^//dice: ") ~= nil
+  end)
+  step("directive", vim.fn.getline(kernel))
+  vim.cmd("silent undo")
+  assert(text() == before, "one undo takes a directive back")
+  local asked
+  vim.ui.input = function(options, on_input)
+    asked = options.prompt
+    on_input(nil)
+  end
+  vim.cmd("Dice capture")
+  wait("a command line is asked for", function()
+    return asked ~= nil
+  end)
+  step("asked", asked)
+
   -- A broken kernel is told at its line after the save, and only until it changes.
   vim.api.nvim_win_set_cursor(0, { kernel, 0 })
   local last = vim.fn.search("^}", "nW")

@@ -34,6 +34,8 @@ def test_select_fill_hint_accept_undo_stale_redo(tmp_path: Path) -> None:
     assert steps["stale"].startswith("stale: ")
     assert steps["diagnostic"]["source"] == "dice" and steps["diagnostic"]["line"] == steps["diagnostic"]["expected"]
     assert "nonsense" in steps["diagnostic"]["message"]
+    assert "launch" in steps["completion"] and any("saxpy_cpu" in label for label in steps["completion"])
+    assert steps["directive"].startswith("//dice: n = ") and steps["asked"] == "Run and record: "
     assert any(line.startswith("DICE: filling saxpy") for line in seen["statusline"])
     assert "Neovim 0.11" in steps["health"] and "ERROR" not in steps["health"].split("this session")[0]
     assert "positions in utf-8" in steps["health"]

@@ -65,9 +65,15 @@ end, kernels)
 add("history", "Show what a kernel was worth over time", function(bufnr, kernel)
   dice().history(bufnr, kernel)
 end, kernels)
-add("directive", "Write the //dice: line of a kernel whose launch is unknown", function(bufnr, kernel)
+add("directive", "Write what is known of a kernel's launch above it", function(bufnr, kernel)
   dice().write_directive(bufnr, kernel)
 end, kernels)
+add("directives", "Write what is known of every launch above its kernel", function(bufnr)
+  dice().write_directives(bufnr)
+end)
+add("capture", "Run a program and record what it launches", function(bufnr, _, given)
+  dice().capture(bufnr, (given.args or ""):match("^%s*capture%s+(.+)$"))
+end)
 add("hints", "Turn hints on or off in this buffer", function(bufnr)
   vim.lsp.inlay_hint.enable(not vim.lsp.inlay_hint.is_enabled({ bufnr = bufnr }), { bufnr = bufnr })
 end)
@@ -115,6 +121,8 @@ function M.run(given)
   elseif not subcommands[name] then
     local known = table.concat(order, ", ")
     dice().notify(("there is no :Dice %s; there are %s"):format(name, known), vim.log.levels.WARN)
+  elseif name == "capture" then
+    subcommands[name].run(bufnr, nil, given) -- all that follows is a command line
   elseif #given.fargs > 2 or (argument and not subcommands[name].complete) then
     dice().notify((":Dice %s takes no %q"):format(name, given.fargs[#given.fargs]), vim.log.levels.WARN)
   else

@@ -219,9 +219,34 @@ function M.forget_baseline(bufnr, kernel)
   end)
 end
 
---- Write the `//dice:` line of a kernel, for its unknown launch.
+--- Write what is known of a kernel's launch above it, as `//dice:` lines.
 function M.write_directive(bufnr, kernel)
   for_kernel(bufnr, kernel, "dice.writeDirective", function() end)
+end
+
+--- The same for every kernel of a buffer.
+function M.write_directives(bufnr)
+  M.execute(bufnr, "dice.writeDirective", { uri = vim.uri_from_bufnr(buffer(bufnr)) })
+end
+
+--- Run a program of the user's and record what it launches. Without a command the user is asked for one, and shown that
+--- of the file's `//dice: run` line.
+function M.capture(bufnr, command)
+  bufnr = buffer(bufnr)
+  local uri = vim.uri_from_bufnr(bufnr)
+  local function run(line)
+    if line and vim.trim(line) ~= "" then
+      M.execute(bufnr, "dice.capture", { uri = uri, run = line }) -- the server says what came of it
+    end
+  end
+  if command and command ~= "" then
+    run(command)
+    return
+  end
+  M.execute(bufnr, "dice.captureLine", { uri = uri }, function(found)
+    local line = found.run ~= vim.NIL and found.run or nil
+    vim.ui.input({ prompt = "Run and record: ", default = line or "", completion = "shellcmd" }, run)
+  end)
 end
 
 --- Show what a kernel was worth over time.
