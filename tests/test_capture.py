@@ -442,7 +442,7 @@ def test_a_damaged_recording_is_told_of_and_gives_nothing(project):
 
 
 @pytest.mark.parametrize(
-    "change", [{"grid": [1]}, {"grid": None}, {"parameters": [{"data": "zz"}]}, {"allocations": [7]}]
+    "change", [{"grid": [1]}, {"grid": None}, {"parameters": [{"data": "zz"}]}, {"allocations": [7]}, {"order": 1e400}]
 )
 def test_a_recording_of_nonsense_is_refused(project, change):
     report = project.run("plain")

@@ -352,7 +352,7 @@ def _launches(log_of: Log) -> tuple[Recorded, ...]:
                 symbol = log_of.kernels[launch["kernel"]]["symbol"]
             captured = CapturedLaunch(str(log_of.path), index, _digest(launch))
             found.append(_recorded(captured, launch, str(symbol)))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise CaptureError(f"{log_of.path} is damaged: launch {index} cannot be read") from error
     return tuple(found)
 
@@ -441,8 +441,8 @@ def _contents(
 
     launch = _launch(recorded.launch)
     path = recorded.launch.path
-    if nbytes > recording.MAX_BUFFER_BYTES:
-        raise CaptureError(f"{path} has a buffer of {nbytes >> 20} MiB, which is too large to be read")
+    if not 0 <= nbytes <= recording.MAX_BUFFER_BYTES:
+        raise CaptureError(f"{path} has a buffer of {nbytes >> 20} MiB, which is not read")
     holder = (launch.get("after") or {}) if after else launch
     try:
         given = holder[name][index]
@@ -491,5 +491,5 @@ def _three(value: Any) -> tuple[int, int, int]:
 def _pairs(value: Any) -> tuple[tuple[int, int], ...]:
     try:
         return tuple((int(start), int(length)) for start, length in value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise CaptureError("a recording is damaged: its parts cannot be read") from error
