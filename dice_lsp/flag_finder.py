@@ -46,7 +46,7 @@ from dice_lsp.source.compile_commands import (
 from dice_lsp.source.flags import BuildFlags, DeviceFlags, absolute, device_flags, folders_of
 from dice_lsp.source.nvcc_flags import Dialect, Flag, Kind, compiles_cuda, is_nvcc, read_flags
 from dice_lsp.source.positions import decode_bytes
-from dice_lsp.workspace import workspace_root
+from dice_lsp.workspace import nearest_with, usual_include_dirs, workspace_root
 
 MAX_DATABASE_BYTES = 128 << 20
 MAX_TEXT_BYTES = 1 << 20
@@ -56,6 +56,8 @@ MAX_BUILD_FOLDERS = 64
 MAX_CANDIDATES = 128
 """Files that are asked whether they include a header."""
 MAX_RESPONSE_DEPTH = 4
+MAX_UNSAID_ROUNDS = 4
+"""A header that is found may include others that are not."""
 DATABASES_KEPT = 8
 FRESH_S = 2.0
 """How long what was found is taken for granted; a watch ends it earlier with `forget`."""
@@ -136,6 +138,7 @@ class FlagFinder:
         self._headers = Headers()
         self._databases: OrderedDict[str, _Loaded] = OrderedDict()
         self._texts: dict[str, tuple[tuple[int, int], str]] = {}
+        self._unsaid: dict[tuple[str, tuple[str, ...]], tuple[float, tuple[str, ...]]] = {}
         self._places: dict[tuple[str, str, Kind, str], tuple[str, Kind]] = {}
         self._kin: dict[tuple[str, tuple[int, int], str], tuple[float, _Choice | None]] = {}
         self._found: OrderedDict[tuple[str, str], tuple[float, tuple[BuildFlags | None, FoundFlags]]] = OrderedDict()
@@ -152,13 +155,36 @@ class FlagFinder:
             while len(self._found) > 256:
                 self._found.popitem(last=False)
         build, found = known[1]
-        return evolve(found, flags=device_flags(path, settings, build))
+        flags = device_flags(path, settings, build)
+        return evolve(found, flags=evolve(flags, project_dirs=(*flags.project_dirs, *self._unsaid_dirs(path, flags))))
+
+    def _unsaid_dirs(self, path: str, flags: DeviceFlags) -> tuple[str, ...]:
+        """Folders in which a compile looks for headers that no flag places, as `worker.program` does.
+
+        They are the usual ones, then those of the project that have a header of the name, if one is nearest.
+        """
+        key = (path, flags.project_dirs)
+        with self._lock:
+            known = self._unsaid.get(key)
+            if known is None or time.monotonic() - known[0] > FRESH_S:
+                folder = Path(path).parent
+                root = workspace_root(folder)
+                found = dict.fromkeys(map(str, usual_include_dirs(folder, root)))
+                for _ in range(MAX_UNSAID_ROUNDS):
+                    names = self._headers.unplaced(path, (*flags.project_dirs, *found))
+                    places = [place for name in names if (place := nearest_with(root, folder, name)) is not None]
+                    if found.keys() >= set(map(str, places)):
+                        break
+                    found |= dict.fromkeys(map(str, places))
+                known = self._unsaid[key] = (time.monotonic(), tuple(found))
+            return known[1]
 
     def forget(self) -> None:
         """Look at the disk again the next time."""
         with self._lock:
             self._found.clear()
             self._kin.clear()
+            self._unsaid.clear()
             self._places.clear()
 
     # Searching

@@ -71,6 +71,28 @@ class Headers:
         digest = hashlib.sha256(parts.encode()).hexdigest()
         return HeaderSet(frozenset(found), frozenset(missing), frozenset(folders), digest)
 
+    def unplaced(self, path: str, include_dirs: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of quoted includes, a file's own and of headers behind them, that lead nowhere. Reads files."""
+        missing: dict[str, None] = {}
+        seen = {path}
+        waiting = [path]
+        while waiting and len(seen) < MAX_HEADERS:
+            file = waiting.pop()
+            read = self._read(file)
+            for quoted, name in () if read is None else read.includes:
+                for folder in ((os.path.dirname(file),) if quoted else ()) + include_dirs:
+                    candidate = os.path.normpath(os.path.join(folder, name))
+                    if candidate in seen:
+                        break
+                    if self._read(candidate) is not None:
+                        seen.add(candidate)
+                        waiting.append(candidate)
+                        break
+                else:
+                    if quoted:
+                        missing[name] = None
+        return tuple(missing)
+
     def includer(self, header: str, candidates: Iterable[tuple[str, tuple[str, ...]]]) -> str | None:
         """The first of `(file, its include folders)` that includes a header, itself or through others.
 

@@ -180,7 +180,9 @@ def test_response_files_of_cmake(project: Project) -> None:
     found = project.find("k.cu")
     assert found.flags.flags == ("-DA", "-DR", "-DMORE", "-std=c++17", "-rdc=true")
     assert found.flags.include_dirs == (str(project.root / "inc"), "/opt/x y/include")
-    assert found.flags.project_dirs == (str(project.root / "inc"),)
+    assert (
+        found.flags.project_dirs[0] == str(project.root / "inc") and "/opt/x y/include" not in found.flags.project_dirs
+    )
     assert found.flags.architectures == ("sm_80",) and found.notes == ()
     assert str(project.root / "build/more") in found.read
     (project.root / "build/more").unlink()
@@ -375,7 +377,18 @@ def test_folders_of_headers_outside_are_taken_and_those_of_cuda_are_not_needed(
     found = project.find("k.cu")
     assert found.flags.include_dirs == (str(library), "/opt/x") and found.notes == ()
     assert found.flags.pre_includes == (str(library / "first.h"),)
-    assert found.flags.project_dirs == ()
+    assert set(found.flags.project_dirs) == {str(project.root)}
+
+
+def test_folders_of_headers_that_no_flag_places_are_followed_but_given_to_no_compiler(project: Project) -> None:
+    project.put("kernels/mma/k.cu", '#include "utils.h"\n#include "cuda_runtime.h"\n')
+    project.put("kernels/utils/utils.h", '#include "deep/more.h"\n')
+    project.put("lib/deep/more.h")
+    project.put("include/any.h")
+    found = project.find("kernels/mma/k.cu").flags
+    places = {str(project.root / name) for name in ("kernels/mma", "kernels", "", "include", "kernels/utils", "lib")}
+    assert {place.rstrip("/") for place in found.project_dirs} == {place.rstrip("/") for place in places}
+    assert found.include_dirs == () and found.origin == ""
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "../secret.rsp", "/proc/self/environ", "/dev/zero"])

@@ -58,7 +58,8 @@ class DeviceFlags:
     architectures: tuple[str, ...] = ()
     """Those that the project builds for; none where it does not say, or a setting decides."""
     project_dirs: tuple[str, ...] = ()
-    """The include folders in which files may change while the project is worked on."""
+    """The include folders in which files may change while the project is worked on; of `flag_finder` also those in which
+    a compile looks without being told."""
     origin: str = ""
     """Where the project's flags come from; empty without any."""
     includer: str = ""

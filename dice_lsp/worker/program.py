@@ -7,7 +7,6 @@ of the preprocessor, is refused: the text may be a model's.
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -450,5 +449,3 @@ def uses_std(part: DeviceSlice) -> bool:
 
 
 _HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h")
-
-
