@@ -12,6 +12,7 @@ are one translation unit.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -28,6 +29,11 @@ SUFFIXES = (".py", ".pyw")
 KERNEL_WORD = "__global__"
 _TEMPLATE = re.compile(r"%\(\w+\)|\{\{|\{%|\$\{|\$[A-Za-z_]")
 """Marks of a text that is completed later: printf-style names, Jinja, Mako, `string.Template`."""
+_ASSIGNED = re.compile(
+    r"^[ \t]*(\w+)[ \t]*(?:[^\w\s=(]{0,2}=(?!=)|:[^=\n]*=(?!=))|^[ \t]*(?:global[ \t]+(?:\w+, *)*|for[ \t]+)(\w+)",
+    re.MULTILINE,
+)
+"""Statements that give a name a value; one more than there are does no harm."""
 _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 _PLAIN_ESCAPES = ("\\\\", "\\'", '\\"', "\\\n", "\\\r\n", "\\\r")
 
@@ -109,10 +115,13 @@ class _Reader:
 
     @cached_property
     def assigned(self) -> Mapping[str, Any]:
-        """Names of the module that are set once, to what begins with a string literal -> that value."""
+        """Names of the module that are set once, to what has a string literal in it -> that value."""
         found: dict[str, Any] = {}
-        twice: set[str] = set()
+        times = Counter(match[1] or match[2] for match in _ASSIGNED.finditer(self.text))
         for statement in self.root.children:
+            start, end = statement.start_byte, statement.end_byte
+            if self.data.find(b'"', start, end) < 0 and self.data.find(b"'", start, end) < 0:
+                continue
             node = statement.children[0] if statement.type == "expression_statement" and statement.children else None
             if node is None or node.type != "assignment":
                 continue
@@ -120,19 +129,19 @@ class _Reader:
             if left is None or left.type != "identifier" or right is None:
                 continue
             name = left.text.decode()
-            if name in found or name in twice:
-                twice.add(name)
-            else:
+            if times[name] == 1:
                 found[name] = right
-        return {name: node for name, node in found.items() if name not in twice}
+        return found
 
-    @cached_property
-    def chains(self) -> Sequence[Any]:
-        """Where strings are joined: the outermost `a + b`, and the lists of `cuda_sources`."""
+    def chains(self, names: Sequence[bytes]) -> Sequence[Any]:
+        """Where strings of these names are joined: the outermost `a + b`, and the lists of `cuda_sources`."""
         found: list[Any] = []
-        waiting = [self.root]
+        waiting = [self.root] if names else []
         while waiting:
             node = waiting.pop()
+            if all(self.data.find(name, node.start_byte, node.end_byte) < 0 for name in names):
+                # As for kernels: this runs at every change of the text.
+                continue
             if node.type == "binary_operator" and any(child.type == "+" for child in node.children):
                 found.append(node)
             elif node.type == "keyword_argument" and node.children[0].text == b"cuda_sources":
@@ -152,10 +161,10 @@ class _Reader:
         own = self.parts(whole)
         if own is None:
             return ()
-        names = [name for name, value in self.assigned.items() if value == whole or value == node]
+        names = [name.encode() for name, value in self.assigned.items() if value == whole or value == node]
         joined: set[tuple[CudaString, ...]] = set()
-        for chain in self.chains if names else ():
-            if chain == whole or not any(self.names_in(chain) & {name.encode() for name in names}):
+        for chain in self.chains(names):
+            if chain == whole or not self.names_in(chain) & set(names):
                 continue
             parts = self.parts(chain)
             if parts is None:
