@@ -57,7 +57,7 @@ CHECK_VALUES = {
     3: ((1, 1, 1), (31, 33, 17), (65, 40, 33), (100, 50, 70), (16, 128, 31)),
 }
 """Sizes that break guards, checked only."""
-SMALLER_VALUES = {1: ((4096,),), 2: ((256, 512),)}
+SMALLER_VALUES = {1: ((4096,),), 2: ((256, 512),), 3: ((128, 128, 128),)}
 """Sizes for a host, of kernels that rely on powers of two: vectors without a rest, whole tiles."""
 _MORE = (1, 3, 7, 5)
 _ADDING = ("atomicAdd", "atomicSub", "atomicInc", "atomicAdd_block", "atomicAdd_system")
@@ -363,6 +363,9 @@ class _Builder:
         self.origins["grid"] = Origin.INFERRED
         self.origins["smem_bytes"] = Origin.INFERRED if own.dynamic_shared else Origin.DEFAULT
         self.sure(None, "grid", "block", "smem_bytes")
+        if launch is not None:
+            # The program launches it, but how is not known: most likely in another way.
+            self.confidence |= dict.fromkeys(("grid", "block"), Confidence.GUESS)
         return grid, block, smem_bytes or "0"
 
     def sure(self, launch: SiteLaunch | None, *fields: str) -> None:
@@ -664,6 +667,9 @@ class _Builder:
         origin = Origin.LAUNCH_SITE if known else Origin.DEFAULT
         for label, value in free:
             self.sure(launch if value is not None else None, f"dims.{label}")
+            if value is None and label not in bounds and not own.empty:
+                # Nothing says that the kernel is right at any size.
+                self.confidence[f"dims.{label}"] = Confidence.GUESS
         return [Dim(label, tuple(row[place] for row in rows), origin) for place, label in enumerate(labels)]
 
     def fits(

@@ -67,7 +67,7 @@ from dice_lsp.worker.benchmark import benchmark, downgraded
 from dice_lsp.worker.checks import in_order
 from dice_lsp.worker.compile import Compiler
 from dice_lsp.worker.device import GpuBackend, open_backend
-from dice_lsp.worker.guess import own_guess, refuted
+from dice_lsp.worker.guess import own_guess, refuted, softened
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.instantiations import Instantiation, merged, others
 from dice_lsp.worker.launch import Backend, Source
@@ -187,7 +187,7 @@ class Worker:
         choice = self._architecture(wanted, here.arch)
         found = self._recorded(wanted)
         judged = self._judge(evolve(wanted, spec=found.spec), evolve(here, arch=choice.arch), job, found.notes)
-        if found.spec != wanted.spec:
+        if found.spec != wanted.spec and judged.spec is None:
             judged = evolve(judged, spec=found.spec)
         return to_wire(evolve(judged, notes=(*judged.notes, choice.note)) if choice.note else judged)
 
@@ -272,8 +272,13 @@ class Worker:
         if wanted.verify or wanted.benchmark:
             wanted = evolve(wanted, kernel=self._laid_out(order, wanted.kernel, program))
         source = _source(wanted, wanted.kernel, program, build)
+        doubted = False
         if (doubt := self._refuted(wanted, source, key, job)) is not None:
-            return Judged(answered, Unverified(doubt), NotTimed(doubt), NotCompared(doubt), evidence)
+            alone = self._recorded_alone(wanted, doubt)
+            if not alone.spec.launchable:
+                return Judged(answered, Unverified(doubt), NotTimed(doubt), NotCompared(doubt), evidence)
+            # What was recorded is what the program does, whatever became of a guess beside it.
+            wanted, notes, doubted = evolve(wanted, spec=alone.spec), (*notes, doubt), True
         baseline = self._baseline(wanted, here, job) if wanted.verify or wanted.benchmark else None
         try:
             with self._card(wanted, job):
@@ -281,7 +286,16 @@ class Worker:
         except InUse as refusal:
             reason = str(refusal)
             verdict, timing, comparison = Unverified(reason), NotTimed(reason), NotCompared(reason)
-        return Judged(answered, verdict, timing, comparison, evolve(evidence, isolation=self._isolation(wanted)))
+        judged = Judged(answered, verdict, timing, comparison, evolve(evidence, isolation=self._isolation(wanted)))
+        return evolve(judged, spec=wanted.spec) if doubted else judged
+
+    def _recorded_alone(self, wanted: JudgeJob, doubt: str) -> Recordings:
+        """The spec with nothing but recorded launches, in the place of one that is not used."""
+        cases = tuple(case for case in wanted.spec.cases if case.captured is None)
+        if len(cases) == len(wanted.spec.cases) and wanted.spec.captured is None:
+            return Recordings(evolve(wanted.spec, unknown=(doubt,)))
+        unknown = evolve(wanted.spec, cases=cases, captured=None, unknown=(doubt,))
+        return self._recorded(evolve(wanted, spec=unknown))
 
     def _refuted(self, wanted: JudgeJob, source: Source, key: str, job: process.Job) -> str | None:
         """Why the launch that was inferred for a text is not used; tried once a text, and only where a GPU would run it.
@@ -340,6 +354,7 @@ class Worker:
         verdict: Verdict = Unverified("not run: verifying is switched off")
         if wanted.verify:
             verdict = self._verified(wanted, source, baseline, job, notes)
+            verdict = softened(verdict, wanted.spec)
             if isinstance(verdict, (Verified, Unverified)):
                 verdict = self._with_instantiations(wanted, verdict, here, job)
             job.emit("verdict", to_wire(verdict, Verdict))
@@ -347,7 +362,7 @@ class Worker:
         sizes = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims)
         own = wanted.spec.label if wanted.spec.captured is None else own_label(wanted.spec)
         first = ": ".join(part for part in (own, sizes) if part) or "the only case"
-        verdict = downgraded(timing, first) or _with_timed_checks(verdict, timing)
+        verdict = softened(downgraded(timing, first) or _with_timed_checks(verdict, timing), wanted.spec)
         if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
             self._killed[key] += 1
         job.emit("timing", to_wire(timing, TimingResult))

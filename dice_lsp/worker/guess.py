@@ -8,7 +8,17 @@ once with every access checked, and where it leaves a buffer the launch counts a
 import functools
 from collections.abc import Callable
 
-from dice_lsp.records import CompileFailed, Confidence, JudgeJob, LaunchSpec, Origin
+from dice_lsp.records import (
+    CompileFailed,
+    Confidence,
+    JudgeJob,
+    LaunchSpec,
+    Origin,
+    Unsafe,
+    Unverified,
+    Verdict,
+    Wrong,
+)
 from dice_lsp.worker.arguments import BadSpec, bind
 from dice_lsp.worker.cases import Budget, choose_cases
 from dice_lsp.worker.code_notes import own_text
@@ -38,6 +48,8 @@ def is_guess(spec: LaunchSpec, text: str) -> bool:
     A size that was read from the body is the largest subscript that the body can make, whatever sizes and inputs there
     are, and a kernel whose threads share no memory is right in any block: neither needs a run.
     """
+    if spec.origins.get("grid") is Origin.CAPTURED:
+        return False
     together = "__shared__" in text or "_sync" in text or "cooperative_groups" in text
     origins = {buffer.name: buffer for buffer in spec.buffers}
     for field, sure in spec.confidence.items():
@@ -100,6 +112,24 @@ def refuted(
                 what = f"{result.where} {_WORDS.get(result.hazard, 'is not possible')}"
                 return f"the launch was inferred and is not right, {what} with {bound.label}: {clause}"
     return None
+
+
+def softened(verdict: Verdict, spec: LaunchSpec) -> Verdict:
+    """What is held against a kernel at sizes that nothing bounds and nobody gave may be the fault of those sizes.
+
+    A matrix product of whole tiles is right, and reads beyond its rows where a made-up size is no multiple of a tile.
+    """
+    made_up = [
+        dim.name for dim in spec.dims if spec.confidence.get(f"dims.{dim.name}", Confidence.CERTAIN) is Confidence.GUESS
+    ]
+    if not made_up or not isinstance(verdict, (Wrong, Unsafe)) or "captured" in verdict.case:
+        return verdict
+    if isinstance(verdict, Unsafe):
+        what = f"{verdict.hazard.replace('_', ' ')} ({verdict.where})"
+    else:
+        what = f"{verdict.buffer}[{verdict.index}] differs"
+    clause = ", ".join(f"{label} = ..." for label in made_up)
+    return Unverified(f"{what} at sizes that were made up, {verdict.case}: write `{clause}` in a //dice: line")
 
 
 def own_guess(job: JudgeJob, source: Source) -> bool:

@@ -1,5 +1,6 @@
 """An inferred launch is tried on the host before a GPU runs it, and never held against the kernel."""
 
+import contextlib
 from collections.abc import Iterator
 
 import attrs
@@ -7,26 +8,34 @@ import pytest
 
 from dice_lsp.records import (
     BufferSpec,
+    CapturedLaunch,
     Compiled,
     Confidence,
     Dim,
     Judged,
     JudgeJob,
+    LaunchCase,
     LaunchSpec,
+    NotCompared,
+    NotTimed,
     Origin,
     Reference,
     Role,
+    Unsafe,
     Unverified,
     Verdict,
+    Verified,
+    Wrong,
     to_wire,
 )
 from dice_lsp.source.kernels import parse
 from dice_lsp.worker.__main__ import Here, Worker
 from dice_lsp.worker.compile import CompileJob, Compiler
 from dice_lsp.worker.device import GpuBackend
-from dice_lsp.worker.guess import is_guess, refuted
+from dice_lsp.worker.guess import is_guess, refuted, softened
 from dice_lsp.worker.host import HostBackend
 from dice_lsp.worker.launch import Source
+from dice_lsp.worker.recorded import Recordings
 from dice_lsp.worker.verify import verify
 
 pytestmark = pytest.mark.timeout(120)
@@ -145,6 +154,56 @@ def test_out_of_bounds_of_a_size_that_is_not_sure_is_no_verdict_on_the_kernel(
         verdicts[sure] = verify(job, source_of(compiler, job), host, host)
     assert isinstance(verdicts[Confidence.LIKELY], Unverified) and "guessed size" in verdicts[Confidence.LIKELY].reason
     assert getattr(verdicts[Confidence.CERTAIN], "hazard", "") == "out_of_bounds"
+
+
+def test_what_happens_at_sizes_that_were_made_up_is_not_held_against_a_kernel() -> None:
+    spec = attrs.evolve(
+        spec_of("copy", "n"), dims=(Dim("n", (32,), Origin.DEFAULT),), confidence={"dims.n": Confidence.GUESS}
+    )
+    for verdict in (Unsafe("race", "out[32]", "n=32"), Wrong("y", 3, "1", "2", "n=32", 1, 32)):
+        soft = softened(verdict, spec)
+        assert isinstance(soft, Unverified) and "n=32" in soft.reason and "write `n = ...`" in soft.reason
+        sure = attrs.evolve(spec, confidence={"dims.n": Confidence.LIKELY})
+        assert softened(verdict, sure) is verdict
+        recorded = attrs.evolve(verdict, case="captured 2")
+        assert softened(recorded, spec) is recorded
+    right = Verified(3, 0.0, "a card", "", (), ())
+    assert softened(right, spec) is right
+
+
+def test_a_recorded_launch_is_judged_when_a_guess_beside_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that the host was too slow for kept eight recorded ones from being judged."""
+    worker = Worker()
+    card = GpuBackend.__new__(GpuBackend)
+    monkeypatch.setattr(Worker, "backend", lambda self: card)
+    monkeypatch.setattr(Worker, "_isolation", lambda self, wanted: "")
+    monkeypatch.setattr(Worker, "_card", lambda self, wanted, job: contextlib.nullcontext())
+    monkeypatch.setattr("dice_lsp.worker.__main__.refuted", lambda *rest: "the launch was inferred and is too large")
+    launch = CapturedLaunch("/nowhere/run.capture", 1, "digest", False)
+    recorded = LaunchCase("captured 1", ("4", "1", "1"), ("64", "1", "1"), captured=launch)
+    guess = attrs.evolve(spec_of("copy", "200"), cases=(recorded,), captured=launch)
+    alone = attrs.evolve(spec_of("copy", "256"), cases=(recorded,), captured=launch, origins={"grid": Origin.CAPTURED})
+
+    def recordings(self: Worker, wanted: JudgeJob) -> Recordings:
+        assert not wanted.spec.launchable and wanted.spec.captured is None and wanted.spec.cases == ()
+        return Recordings(alone)
+
+    ran: list[tuple[LaunchSpec, tuple[str, ...]]] = []
+
+    def run(self: Worker, wanted: JudgeJob, *rest: object) -> tuple[Verdict, NotTimed, NotCompared]:
+        ran.append((wanted.spec, tuple(rest[-1])))  # type: ignore[arg-type]
+        return Unverified("as the test says"), NotTimed(""), NotCompared("")
+
+    monkeypatch.setattr(Worker, "_recorded", recordings)
+    monkeypatch.setattr(Worker, "_run", run)
+    try:
+        job = attrs.evolve(job_of(UNGUARDED, guess), verify=True, benchmark=False)
+        judged = worker._judge(job, Here("sm_90", "a card", "1"), Silent())  # type: ignore[arg-type]
+        assert ran == [(alone, ("the launch was inferred and is too large",))]
+        assert judged.spec == alone and judged.verdict == Unverified("as the test says")
+        assert not is_guess(alone, SHARED)
+    finally:
+        worker.close()
 
 
 class Silent:
