@@ -3,9 +3,11 @@
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dice_lsp import process
-from dice_lsp.source.nvcc_flags import OPTIONS, Kind, architectures, compiles_cuda, is_nvcc, read_flags
+from dice_lsp.source.nvcc_flags import OPTIONS, PASSED_ON, Kind, architectures, compiles_cuda, is_nvcc, read_flags
 from dice_lsp.worker.compile import Compiler, find_nvcc, nvrtc_flags
 
 NVCC = find_nvcc()
@@ -167,3 +169,26 @@ def test_which_lines_compile_cuda():
     assert not is_nvcc(["g++", "-DX=nvcc"])
     assert compiles_cuda(["clang++", "-x", "cuda", "k.cc"], "k.cc") and compiles_cuda(["nvcc", "-xcu"], "k.cpp")
     assert compiles_cuda(["anything"], "k.cu") and not compiles_cuda(["g++", "-c", "k.cpp"], "k.cpp")
+
+
+_NAMES = sorted({name for option in OPTIONS for name in (option.name, option.short)})
+_WORDS = st.one_of(
+    st.sampled_from(_NAMES),
+    st.tuples(st.sampled_from(_NAMES), st.sampled_from(["", "=", " ", ","]), st.text(max_size=12)).map("".join),
+    st.sampled_from(["-DA=1", "-Xptxas=-O3", "-dlcm=ca", "true", "c++20", "sm_90", "-o", "/tmp/x", "@f", "arch=", "a,b\\,c", "\\"]),
+    st.text(max_size=20),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_WORDS, max_size=8), st.sampled_from(["nvcc", "clang", "host"]))
+def test_whatever_the_words_are_only_what_the_compilers_list_allows_is_passed_on(words, dialect):
+    found = read_flags(words, dialect)
+    passed = [flag.text for flag in found if flag.kind in (Kind.DEVICE, Kind.MACRO)]
+    for text in passed:
+        assert nvrtc_flags([text])[1] is None, text
+        assert text.startswith("-") and not re.search(r"[\0\r\n]", text)
+    for flag in found:
+        assert not re.search(r"[\0\r\n]", flag.value) or flag.kind not in PASSED_ON
+    architectures(found)
+    compiles_cuda(words, "a.cpp")
