@@ -69,6 +69,13 @@ class Parameter:
     """Of a struct, or of what a pointer to structs points to: everything in it, once the worker has laid it out."""
     size_bytes: int = 0
     """Of that struct; 0 where there is no layout."""
+    alias: str = ""
+    """What the text calls `element`, where that is a name of its own whose meaning the worker has found out."""
+
+    @property
+    def type_name(self) -> str:
+        """`element` as the text has it."""
+        return self.alias or self.element
 
 
 @frozen

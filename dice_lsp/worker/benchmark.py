@@ -326,8 +326,8 @@ def _why(result: Declined | Faulted | NotSupported | Unloadable) -> str:
 
 
 def _same_parameters(a: Kernel, b: Kernel) -> bool:
-    return [(p.element, p.pointer, p.name) for p in a.parameters] == [
-        (p.element, p.pointer, p.name) for p in b.parameters
+    return [(p.type_name, p.pointer, p.name) for p in a.parameters] == [
+        (p.type_name, p.pointer, p.name) for p in b.parameters
     ]
 
 

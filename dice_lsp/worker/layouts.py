@@ -26,6 +26,25 @@ _POINTER, _FLOAT, _SIGNED, _UNSIGNED, _OTHER = 1, 2, 3, 4, 5
 """Kinds of members as the probe's table has them."""
 _OPAQUE = re.compile(r"cuda(?:Texture|Surface)Object_t|CU(?:tex|surf)Object|CUtensorMap")
 
+_NUMBERS = (
+    "float", "double", "bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int",
+    "long", "unsigned long", "long long", "unsigned long long",
+    *(f"{base}{lanes}" for base in ("float", "double", "int", "uint", "char", "uchar", "short", "ushort") for lanes in "234"),
+)  # fmt: skip
+_HALVES = {
+    "__half": "__CUDA_FP16_TYPES_EXIST__", "__half2": "__CUDA_FP16_TYPES_EXIST__",
+    "__nv_bfloat16": "__CUDA_BF16_TYPES_EXIST__", "__nv_bfloat162": "__CUDA_BF16_TYPES_EXIST__",
+}  # fmt: skip
+"""Types that a header brings, with the macro that the header defines."""
+_NAMES = (*_NUMBERS, *_HALVES)
+
+
+def _code(number: int, name: str) -> str:
+    word = f"template <> struct code<{name}> {{ static constexpr int value = {number}; }};"
+    return f"#ifdef {_HALVES[name]}\n{word}\n#endif" if name in _HALVES else word
+
+
+_CODES = "\n".join(_code(number, name) for number, name in enumerate(_NAMES, 1))
 _PRELUDE = f"""
 namespace dice_layout {{
 template <class T> struct bare {{ typedef T type; }};
@@ -52,6 +71,8 @@ template <> struct kind<float> {{ static constexpr int value = {_FLOAT}; }};
 template <> struct kind<double> {{ static constexpr int value = {_FLOAT}; }};
 template <int N, class T, class... Rest> struct nth {{ typedef typename nth<N - 1, Rest...>::type type; }};
 template <class T, class... Rest> struct nth<0, T, Rest...> {{ typedef typename bare<T>::type type; }};
+template <class T> struct code {{ static constexpr int value = 0; }};
+{_CODES}
 template <class F, int N> struct parameter;
 template <class... P, int N> struct parameter<void (*)(P...), N> {{ typedef typename nth<N, P...>::type type; }};
 }}
@@ -69,7 +90,9 @@ class _Wanted:
 def laid_out(
     compiler: Compiler, job: CompileJob, kernel: Kernel, template: Mapping[str, str], headers: Mapping[str, str]
 ) -> Kernel:
-    """The kernel with `Parameter.fields` of its structs filled in, as far as they are plain and the compiler agrees.
+    """The kernel with its structs laid out, as far as they are plain and the compiler agrees.
+
+    Numbers that the text gives names of its own (`typedef unsigned data_t`) have the compiler's names afterwards.
 
     Args:
         compiler: the device compiler.
@@ -89,8 +112,14 @@ def laid_out(
         if found is not None:
             wanted.append(_Wanted(number, parameter, found))
     laid = {item.number: _asked(compiler, job, kernel, template, item) for item in wanted}
-    parameters = tuple(laid.get(number) or p for number, p in enumerate(kernel.parameters))
-    return evolve(kernel, parameters=parameters)
+    unnamed = {p.element: n for n, p in candidates if laid.get(n) is None and p.element not in kernel.template}
+    known = _named(compiler, job, kernel, template, unnamed)
+    parameters = []
+    for number, parameter in enumerate(kernel.parameters):
+        if parameter.element in known:
+            parameter = evolve(parameter, element=known[parameter.element], alias=parameter.element)
+        parameters.append(laid.get(number) or parameter)
+    return evolve(kernel, parameters=tuple(parameters))
 
 
 def _is_unknown(parameter: Parameter, template: Mapping[str, str]) -> bool:
@@ -107,27 +136,48 @@ def _integers(template: Mapping[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in template.items() if value.isdecimal()}
 
 
+def _named(
+    compiler: Compiler, job: CompileJob, kernel: Kernel, template: Mapping[str, str], wanted: Mapping[str, int]
+) -> dict[str, str]:
+    """What these types are, each that of the parameter of this number, as far as they are numbers or vectors of CUDA's."""
+    rows = [
+        f"dice_layout::code<dice_layout::parameter<dice_layout_kernel, {number}>::type>::value"
+        for number in wanted.values()
+    ]
+    codes = _table(compiler, job, kernel, template, "", rows) if wanted else None
+    found = zip(wanted, codes or (), strict=False)
+    return {name: _NAMES[code - 1] for name, code in found if 0 < code <= len(_NAMES)}
+
+
 def _asked(
     compiler: Compiler, job: CompileJob, kernel: Kernel, template: Mapping[str, str], wanted: _Wanted
 ) -> Parameter | None:
     """The parameter with its layout; None where the compiler does not know what the text says."""
+    rows = ["sizeof(dice_layout_type)", "alignof(dice_layout_type)"]
+    for leaf in wanted.leaves:
+        member = f"static_cast<dice_layout_type*>(nullptr)->{leaf.designator}"
+        # The front end's own word for `offsetof`, which NVRTC 13.0 does not have by any other name.
+        rows.append(f"__INTADDR__(&((dice_layout_type*)0)->{leaf.designator})")
+        rows += [f"sizeof({member})", f"dice_layout::kind<decltype(({member}))>::value"]
+    head = f"typedef dice_layout::parameter<dice_layout_kernel, {wanted.number}>::type dice_layout_type;\n"
+    numbers = _table(compiler, job, kernel, template, head, rows)
+    return None if numbers is None else _agreed(wanted, numbers, template)
+
+
+def _table(
+    compiler: Compiler, job: CompileJob, kernel: Kernel, template: Mapping[str, str], head: str, rows: Sequence[str]
+) -> tuple[int, ...] | None:
+    """What these constant expressions are in the kernel's text; None where it does not compile with them."""
     arguments, missing = template_arguments(kernel, template)
     if missing:
         return None
     name = kernel.qualified_name + (f"<{', '.join(arguments)}>" if kernel.template else "")
-    rows = []
-    for leaf in wanted.leaves:
-        member = f"static_cast<dice_layout_type*>(nullptr)->{leaf.designator}"
-        # The front end's own word for `offsetof`, which NVRTC 13.0 does not have by any other name.
-        offset = f"__INTADDR__(&((dice_layout_type*)0)->{leaf.designator})"
-        rows.append(f"{offset}, sizeof({member}), dice_layout::kind<decltype(({member}))>::value")
-    table = ",\n".join(("sizeof(dice_layout_type), alignof(dice_layout_type)", *rows))
     # Its body does not matter to the types, and without it the same probe serves all versions of the kernel.
     text = job.text[: kernel.body_start] + job.text[kernel.body_end :]
+    values = ",\n".join(rows)
     probe = (
-        f"{text}\n{_PRELUDE}"
-        f"typedef dice_layout::parameter<decltype(&{name}), {wanted.number}>::type dice_layout_type;\n"
-        f'extern "C" __device__ const unsigned long long {_TABLE}[] = {{{table}}};\n'
+        f"{text}\n{_PRELUDE}typedef decltype(&{name}) dice_layout_kernel;\n{head}"
+        f'extern "C" __device__ const unsigned long long {_TABLE}[] = {{{values}}};\n'
         # The kernel is named inside too, so that it is not left out with the text's other kernels.
         f"__global__ void {_PROBE}(unsigned long long* out) {{ typedef decltype(&{name}) of_kernel; "
         f"out[threadIdx.x] = {_TABLE}[threadIdx.x]; }}\n"
@@ -137,13 +187,8 @@ def _asked(
         return None
     order = evolve(job, text=probe, kernels=probing, templates={}, block_threads={}, smem_bytes={}, alone=True)
     build = compiler.compile(order)[build_keys(probing)[0]]
-    if not isinstance(build, Compiled):
-        return None
-    data = contents(build.cubin, _TABLE)
-    count = 2 + 3 * len(wanted.leaves)
-    if data is None or len(data) != 8 * count:
-        return None
-    return _agreed(wanted, struct.unpack(f"<{count}Q", data), template)
+    data = contents(build.cubin, _TABLE) if isinstance(build, Compiled) else None
+    return None if data is None or len(data) != 8 * len(rows) else struct.unpack(f"<{len(rows)}Q", data)
 
 
 def _agreed(wanted: _Wanted, numbers: Sequence[int], template: Mapping[str, str]) -> Parameter | None:

@@ -144,7 +144,7 @@ def _keeps_interface(judge: "Judge") -> Refusal | None:
     was = {parameter.name: parameter for parameter in before[0].parameters}
     for parameter in judge.job.kernel.parameters:
         old = was.get(parameter.name, parameter)
-        if (old.element, old.pointer) != (parameter.element, parameter.pointer):
+        if (old.type_name, old.pointer) != (parameter.type_name, parameter.pointer):
             where = f"`{parameter.name}` is `{parameter.spelling}`, was `{old.spelling}`"
             return Refusal("interface", Cheating("other_interface", where))
     return None

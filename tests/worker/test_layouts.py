@@ -71,3 +71,25 @@ def test_what_is_not_certain_has_no_layout(compiler: Compiler, text: str) -> Non
 def test_an_alignment_of_its_own(compiler: Compiler) -> None:
     text = "struct __align__(16) P { float v[3]; };\n__global__ void k(int n, const P p) { }"
     assert laid(compiler, text).parameters[1].size_bytes == 16
+
+
+def test_names_that_the_text_gives_to_types(compiler: Compiler) -> None:
+    text = """
+    #include <cuda_fp16.h>
+    #if defined(WIDE)
+    typedef double real;
+    #else
+    typedef float real;
+    #endif
+    typedef unsigned int uint;
+    typedef uint data_t;
+    using quad = float4;
+    struct Opaque { union { int a; float b; }; };
+    template <class T> __global__ void k(const data_t* x, real* y, half* h, quad q, Opaque* o, T t, const T* u, real a) { }
+    """
+    x, y, h, q, o, t, u, a = laid(compiler, text, {"T": "real"}).parameters
+    assert (x.element, x.alias, x.type_name, x.pointer) == ("unsigned int", "data_t", "data_t", True)
+    assert (y.element, a.element, q.element) == ("float", "float", "float4")
+    assert h.alias == "" and (o.element, o.alias) == ("Opaque", "")
+    # A template's own parameter is what its arguments say.
+    assert (t.element, u.element) == ("T", "T")
