@@ -323,7 +323,8 @@ def size_of(name: str, types: Mapping[str, str]) -> int | None:
     return SIZEOF.get(resolved_type(name, types))
 
 
-def expanded(text: str, macros: Iterable[Macro]) -> str:
+@lru_cache(maxsize=512)
+def expanded(text: str, macros: tuple[Macro, ...]) -> str:
     """The text with every call of the macros written out; as it is where that has no end."""
     known = {macro.name: macro for macro in macros}
     if not known or not any(name in text for name in known):
