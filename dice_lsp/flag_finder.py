@@ -49,7 +49,7 @@ from dice_lsp.source.positions import decode_bytes
 from dice_lsp.workspace import nearest_with, usual_include_dirs, workspace_root
 
 MAX_DATABASE_BYTES = 128 << 20
-MAX_TEXT_BYTES = 1 << 20
+MAX_TEXT_BYTES = 1 << 18
 """Of every other file that is read here."""
 MAX_LEVELS = 40
 MAX_BUILD_FOLDERS = 64

@@ -29,6 +29,8 @@ BUILD_FOLDER = re.compile(r"build.*|out|cmake-build-.*|\.vscode|_build|builddir"
 """Names of folders in which tools put a database, beside the sources."""
 MAX_ENTRIES = 200_000
 MAX_ARGUMENTS = 20_000
+MAX_COMMAND = 1 << 18
+"""Characters of one command: a shell's words are read one character at a time."""
 MAX_CLANGD, MAX_BRACKETS, MAX_FRAGMENTS = 1 << 16, 256, 64
 """Characters, opening brackets and documents of a `.clangd`."""
 PATTERN_S = 0.05
@@ -99,7 +101,9 @@ def read_database(text: str, folder: str) -> Database:
         if at < len(text) and text[at] == ",":
             at = _blank(text, at + 1)
     if bad:
-        complaints.append(f"{bad} of its {count} entries have no directory, file or command, so they are left out")
+        complaints.append(
+            f"{bad} of its {count} entries have no directory, file or command, or one that is too long, so they are left out"
+        )
     return Database({path: tuple(entries) for path, entries in found.items()}, tuple(complaints))
 
 
@@ -122,7 +126,7 @@ def _entry(item: Any, folder: str) -> Entry | None:
     words: tuple[str, ...] = ()
     if isinstance(arguments, list) and all(isinstance(word, str) for word in arguments):
         words, command = tuple(arguments[:MAX_ARGUMENTS]), None
-    elif not isinstance(command, str):
+    elif not isinstance(command, str) or len(command) > MAX_COMMAND:
         return None
     output = item.get("output")
     path = in_workspace(os.path.normpath(os.path.join(base, file)), folder)

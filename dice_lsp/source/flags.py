@@ -94,7 +94,7 @@ def device_flags(path: str, settings: Settings, build: BuildFlags | None = None)
             taken.from_project(flag, build)
     complaints = _from_settings(taken, path, settings)
     return DeviceFlags(
-        tuple(taken.flags),
+        taken.flags,
         tuple(taken.folders),
         tuple(complaints),
         tuple(taken.headers),
@@ -110,20 +110,22 @@ class _Taken:
     """What has been taken so far: a later flag replaces an earlier one of the same meaning."""
 
     def __init__(self) -> None:
-        self.flags: dict[str, None] = {}
+        self.by_meaning: dict[str, str] = {}
         self.folders: dict[str, None] = {}
         self.headers: dict[str, None] = {}
         self.rows: list[FlagRow] = []
 
     def put(self, flag: Flag) -> None:
+        meaning = flag.text if flag.name in _SEVERAL else flag.name
         if flag.kind is Kind.MACRO:
-            name = _macro_name(flag.value)
-            for other in [each for each in self.flags if each[:2] in ("-D", "-U") and _macro_name(each[2:]) == name]:
-                del self.flags[other]
-        elif flag.name not in _SEVERAL:
-            for other in [each for each in self.flags if each == flag.name or each.startswith(f"{flag.name}=")]:
-                del self.flags[other]
-        self.flags[flag.text] = None
+            meaning = f"macro {_macro_name(flag.value)}"
+        # Taken out first, so that it stands where it was said last.
+        self.by_meaning.pop(meaning, None)
+        self.by_meaning[meaning] = flag.text
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return tuple(self.by_meaning.values())
 
     def from_project(self, flag: Flag, build: BuildFlags) -> None:
         fate = flag.kind.value

@@ -308,8 +308,8 @@ def architectures(flags: Iterable[Flag]) -> tuple[str, ...]:
 
 def _after(specification: str, word: str) -> str:
     """`[compute_52,sm_52]` of `arch=compute_52,code=[compute_52,sm_52]`."""
-    found = re.search(rf"\b{word}=(.*?)(?=,\w+=|$)", specification)
-    return found[1] if found else ""
+    parts = re.split(r",(?=\w+=)", specification)
+    return next((part.strip().removeprefix(f"{word}=") for part in parts if part.strip().startswith(f"{word}=")), "")
 
 
 def _codes(value: str) -> list[str]:

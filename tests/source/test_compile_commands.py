@@ -39,8 +39,9 @@ def test_both_forms_relative_folders_and_several_entries():
 def test_bad_entries_are_counted_and_what_is_cut_off_is_used_up_to_there():
     found = database({"file": "a.cu"}, 1, {"directory": 3, "file": "b.cu", "command": ""}, {"file": "", "command": "x"})
     assert not found.entries and found.complaints == (
-        "4 of its 4 entries have no directory, file or command, so they are left out",
+        "4 of its 4 entries have no directory, file or command, or one that is too long, so they are left out",
     )
+    assert not database({"file": "a.cu", "command": "x" * 300_000}).entries
     text = json.dumps([{"file": "a.cu", "command": "nvcc"}, {"file": "b.cu", "command": "nvcc"}])
     cut = read_database(text[:-10], "/p")
     assert cut.entries.keys() == {"/p/a.cu"} and "not JSON from line 1 on; the 1 commands before" in cut.complaints[0]
