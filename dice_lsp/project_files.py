@@ -46,7 +46,8 @@ class _Known:
 class ProjectFiles:
     """The project below `root`; safe for several threads."""
 
-    def __init__(self, root: str, include_dirs: tuple[str, ...] = ()) -> None:
+    def __init__(self, root: str, include_dirs: tuple[str, ...] = (), macros: tuple[str, ...] = ()) -> None:
+        self.defines = {name: value if equals else "1" for name, equals, value in (each.partition("=") for each in macros)}
         self.root = os.path.realpath(root)
         self._dirs = tuple(folder for folder in include_dirs if self._is_inside(folder))
         self._lock = threading.RLock()
@@ -192,18 +193,23 @@ def _names_of(text: str | None) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=32)
-def _project(root: str, include_dirs: tuple[str, ...]) -> ProjectFiles:
-    return ProjectFiles(root, include_dirs)
+def _project(root: str, include_dirs: tuple[str, ...], macros: tuple[str, ...]) -> ProjectFiles:
+    return ProjectFiles(root, include_dirs, macros)
 
 
-def project_of(path: str, include_dirs: tuple[str, ...] = ()) -> ProjectFiles:
-    """The project that the file at `path` belongs to; the same object for the same project and flags."""
+def project_of(path: str, include_dirs: tuple[str, ...] = (), macros: tuple[str, ...] = ()) -> ProjectFiles:
+    """The project that the file at `path` belongs to; the same object for the same project and flags.
+
+    `macros` are those of the build, `NAME` or `NAME=VALUE`.
+    """
     root = workspace_root(Path(os.path.abspath(path)).parent)
-    return _project(str(root), tuple(include_dirs))
+    return _project(str(root), tuple(include_dirs), tuple(macros))
 
 
 def project_at(path: str, settings: Settings) -> ProjectFiles | None:
     """The project of a file of host code, with the include folders that its build names; None for a Python file."""
     if path.endswith((".py", ".ipynb")) or not os.path.isdir(os.path.dirname(path)):
         return None
-    return project_of(path, shared_finder().find(path, settings).flags.project_dirs)
+    flags = shared_finder().find(path, settings).flags
+    macros = (flag[2:] for flag in flags.flags if flag.startswith("-D"))
+    return project_of(path, flags.project_dirs, tuple(each for each in macros if "(" not in each.partition("=")[0]))

@@ -2332,7 +2332,7 @@ def _program(
 ) -> HostProgram:
     """Of a text without its kernels. `generation` is the project's: another one makes another entry of the cache."""
     view = None if project is None else OverlaidTexts(project, path, text)
-    prepared = host_text(text, path, view)
+    prepared = host_text(text, path, view, None if view is None else view.defines)
     if prepared is None:
         return HostProgram((), False, "the host code is too long to be followed")
     passed = {function: dict(parameters) for function, parameters in given}
@@ -2396,7 +2396,7 @@ _MAIN = re.compile(r"\bmain\s*\(")
 
 def _unit_at(file: str, project: ProjectTexts) -> Unit | None:
     text = project.text(file)
-    prepared = None if text is None else host_text(text, file, project)
+    prepared = None if text is None else host_text(text, file, project, project.defines)
     return None if prepared is None else Unit(file, prepared, file_scope(prepared.text))
 
 

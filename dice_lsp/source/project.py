@@ -1,5 +1,6 @@
 """What a text may ask of the project around it. The object that answers reads files; nothing in this room does."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -11,6 +12,11 @@ class ProjectTexts(Protocol):
     @property
     def generation(self) -> int:
         """Grows when an answer that was given would be another one now."""
+        ...
+
+    @property
+    def defines(self) -> Mapping[str, str]:
+        """The macros without parameters that the build defines."""
         ...
 
     def text(self, path: str) -> str | None:
@@ -39,6 +45,10 @@ class OverlaidTexts:
     @property
     def generation(self) -> int:
         return self._project.generation
+
+    @property
+    def defines(self) -> Mapping[str, str]:
+        return self._project.defines
 
     def text(self, path: str) -> str | None:
         return self._text if path == self._path else self._project.text(path)
