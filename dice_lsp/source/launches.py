@@ -6,7 +6,7 @@ the kernel is then not launched: a guess that is wrong would blame the user's ke
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import PurePath
 
@@ -26,7 +26,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, IndexUse, Launched, Range, extents
 from dice_lsp.source.body import read_accesses
-from dice_lsp.source.device_code import context_for, models_around
+from dice_lsp.source.device_code import context_for, files_around, models_around
 from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate, names_in
 from dice_lsp.source.geometry import (
@@ -45,9 +45,10 @@ from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
 from dice_lsp.source.polynomials import ONE, Polynomial
 from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.python_calls import PythonCalls, torch_reference, with_given_values
-from dice_lsp.source.references import find_reference, matched_parameters
+from dice_lsp.source.references import find_reference, matched_parameters, may_hold_reference
 from dice_lsp.source.structs import Leaf, lanes, leaves
 from dice_lsp.source.tokens import Kind, lex, split_top_level
+from dice_lsp.source.unlaunchable import opaque_kind, why_not
 
 BENCHMARK_VALUES = {1: (1 << 20,), 2: (1024, 1024), 3: (256, 256, 256)}
 """Sizes of the benchmark case by the number of free dims; more dims are 32 each."""
@@ -88,7 +89,11 @@ def launch_spec(
     if directive is None:
         directive = parse_directives(text, kernel)
     program = host_program(model, path, project, () if calls is None else calls.given)
-    return _Builder(text, kernel, model, directive, program, calls, models_around(model, path, project)).build()
+
+    def wanted() -> dict[str, SourceModel]:
+        return files_around(model, path, project, lambda other: may_hold_reference(kernel, other))
+
+    return _Builder(text, kernel, model, directive, program, calls, models_around(model, path, project), wanted).build()
 
 
 class _Builder:
@@ -101,9 +106,10 @@ class _Builder:
         program: HostProgram,
         calls: PythonCalls | None = None,
         around: tuple[SourceModel, ...] = (),
+        others: Callable[[], dict[str, SourceModel]] = dict,
     ) -> None:
         self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
-        self.calls, self.around = calls, around
+        self.calls, self.around, self.others = calls, around, others
         self.read_members: dict[str, tuple[Leaf, ...]] = {}
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
@@ -133,7 +139,7 @@ class _Builder:
             if launch.grid is None or launch.block is None or launch.smem_bytes is None or launch.problems:
                 continue
             builder = _Builder(
-                self.text, self.kernel, self.model, self.directive, self.program, self.calls, self.around
+                self.text, self.kernel, self.model, self.directive, self.program, self.calls, self.around, self.others
             )
             other = builder.spec_of(launch, [])
             dims = {dim.name: dim.values[0] for dim in other.dims}
@@ -163,7 +169,7 @@ class _Builder:
         self.read_template(launch)
         self.constants |= self.integer_template()
         own = self.accesses_of(kernel.body_start, kernel.body_end, kernel.parameters, is_kernel=True)
-        reference = directive.reference or find_reference(kernel, self.model, self.template)
+        reference = directive.reference or self.found_reference()
         self.origins["reference"] = Origin.DIRECTIVE if directive.reference else Origin.INFERRED
         by_reference = self.reference_accesses(reference)
         self.referenced = reference is not None and reference.via == "function"
@@ -291,26 +297,44 @@ class _Builder:
 
     # What bodies say
 
-    def accesses_of(self, start: int, end: int, parameters: tuple[Parameter, ...], *, is_kernel: bool) -> Accesses:
+    def accesses_of(
+        self,
+        start: int,
+        end: int,
+        parameters: tuple[Parameter, ...],
+        *,
+        is_kernel: bool,
+        model: SourceModel | None = None,
+    ) -> Accesses:
         """What the body at `start:end` does, with the template's types in the place of its parameters."""
-        body = self.text[start:end]
+        model = model or self.model
+        body = model.text[start:end]
         typed = tuple(evolve(p, element=self.element(p)) for p in parameters) if is_kernel else parameters
-        context = context_for(body, (self.model, *self.around))
-        constants = {name: value for model in reversed(self.around) for name, value in model.values.items()}
+        context = context_for(body, (model, *self.around))
+        constants = {name: value for header in reversed(self.around) for name, value in header.values.items()}
+        constants |= model.values
         constants |= self.constants
         return read_accesses(body, typed, constants, is_kernel=is_kernel, context=context)
+
+    def found_reference(self) -> Reference | None:
+        """The CPU function of the kernel, in this text or else in a file around it."""
+        own = find_reference(self.kernel, self.model, self.template)
+        return own or find_reference(self.kernel, self.model, self.template, self.others())
 
     def reference_accesses(self, reference: Reference | None) -> Accesses | None:
         """What the CPU function does with its parameters, in the kernel's names."""
         if reference is None or reference.via != "function":
             return None
-        for function in self.model.functions:
+        model = self.others().get(reference.path, self.model) if reference.path else self.model
+        for function in model.functions:
             names = (
                 matched_parameters(function, self.kernel, self.template) if function.name == reference.text else None
             )
             if names is None:
                 continue
-            accesses = self.accesses_of(function.body_start, function.body_end, function.parameters, is_kernel=False)
+            accesses = self.accesses_of(
+                function.body_start, function.body_end, function.parameters, is_kernel=False, model=model
+            )
             if accesses.understood:
                 return _renamed(accesses, {a: b for a, b in names.items() if a != b})
         return None
@@ -551,7 +575,7 @@ class _Builder:
                 scalars[label] = launch.scalars[label]
                 self.origins[label] = Origin.LAUNCH_SITE
                 self.sure(launch, f"scalars.{label}")
-            elif element not in FLOATING:
+            elif element not in FLOATING and opaque_kind(element) is None:
                 self.unknown.append(f"{label} is a {element} by value, which a //dice: line cannot describe")
         self.known_scalars = {label: text for label, text in scalars.items() if label not in dims}
         found = self.free_dims(free, launch, alike, own, bounds, needed, bool(dims), grid, block, tuple(buffers))
@@ -809,6 +833,7 @@ class _Builder:
         if directive.problems:
             first = directive.problems[0].message
             self.unknown.insert(0, f"the //dice: line has an error: {first}")
+        self.unknown += why_not(self.kernel, self.model)
 
     def used_constants(
         self,
