@@ -17,7 +17,9 @@ from dice_lsp.server.directive_line import (
     guesses,
     number_text,
 )
+from dice_lsp.source.directive_review import cases_of
 from dice_lsp.source.directives import Directive, insertion_point, parse_directives, whole_comment
+from dice_lsp.source.expressions import evaluate
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 
@@ -141,8 +143,7 @@ def test_what_is_not_known_is_a_guess_and_says_so():
     (kernel,) = parse(text).kernels
     lines = directive_lines(kernel, None, Directive())
     assert lines == (
-        "//dice: rows = 1K | 1000, cols = 1K | 777; in x[rows * cols]; io y[rows * cols]"
-        "  // guessed: rows, cols, x, y",
+        "//dice: rows = 1K | 1000, cols = 1K | 777; in x[rows * cols]; io y[rows * cols]  // guessed: rows, cols, x, y",
         "//dice: launch <<<cdiv(rows * cols, 256), 256>>>; with T = float, W = 32  // guessed: grid, block, T, W",
     )
     assert set(guesses(kernel, None, Directive())) == {"rows", "cols", "x", "y", "grid", "block", "T", "W"}
@@ -177,6 +178,21 @@ def test_a_snippet_stands_for_the_guess_that_it_holds():
         for line, snippet in zip(plain, directive_snippet(kernel, spec, Directive()), strict=True):
             taken = re.sub(r"(?<!\\)\$\{\d+:((?:[^\\}]|\\.)*)\}", r"\1", snippet)
             assert re.sub(r"\\([\\$}])", r"\1", taken) == line.partition("  // guessed")[0]
+
+
+def test_a_guess_is_a_launch_that_a_gpu_takes():
+    names = "abcdefgh"
+    text = f"__global__ void k(float* y, {', '.join(f'int {name}' for name in names)}) {{ y[0] = 1; }}\n"
+    (kernel,) = parse(text).kernels
+    written = with_line(text, kernel, directive_lines(kernel, None, Directive()))
+    found = launch_spec(written, parse(written).kernels[0], parse(written))
+    assert found.grid is not None and len(found.dims) == len(names)
+    for names in cases_of(found, {}):
+        assert 1 <= evaluate(found.grid[0], names) < 1 << 31
+    shared = LaunchSpec("k", unknown=("the size of the dynamic shared memory is not known",))
+    assert any(
+        "256, 48K>>>" in line and "shared memory" in line for line in directive_lines(kernel, shared, Directive())
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-from dice_lsp.records import BufferSpec, Kernel, LaunchSpec, Parameter, Reference, Role, Tolerance
+from dice_lsp.records import BufferSpec, Dim, Kernel, LaunchSpec, Parameter, Reference, Role, Tolerance
 from dice_lsp.source.directives import Directive
 from dice_lsp.source.expressions import SIZEOF, canonical_type
 
 WIDTH = 80
 """Columns of a line: the limit of clang-format's own styles."""
+MAX_GUESSED = 1 << 30
 ONE_SIZE = ("1M | 1000003",)
 SEVERAL_SIZES = ("1K | 1000", "1K | 777", "64 | 33")
 """First a size for the clock, then one that no block divides."""
@@ -212,8 +213,7 @@ def _lines(clauses: Sequence[tuple[str, Sequence[_Piece]]], width: int | None) -
 def _clauses(kernel: Kernel, spec: LaunchSpec, given: Directive) -> list[tuple[str, list[_Piece]]]:
     """Words and entries of everything that is known, or guessed, and that `given` does not say."""
     sizes = list(_sizes(kernel, spec, given))
-    names = [*(dim.name for dim in (*given.dims, *spec.dims)), *(name for name, piece in sizes if piece.guesses)]
-    size = " * ".join(dict.fromkeys(names)) or "1"
+    size = _guessed_size((*given.dims, *spec.dims), [name for name, piece in sizes if piece.guesses])
     clauses = [("", [piece for _, piece in sizes])]
     clauses += [(role.value, pieces) for role, pieces in _buffers(kernel, spec, given, size).items()]
     if given.grid is None:
@@ -221,9 +221,24 @@ def _clauses(kernel: Kernel, spec: LaunchSpec, given: Directive) -> list[tuple[s
     clauses.append(("with", list(_template(kernel, spec, given))))
     scalars = {name: value for name, value in spec.scalars.items() if name not in given.scalars}
     clauses.append(("set", [_Piece(f"{name} = {_expression(value)}") for name, value in scalars.items()]))
-    if spec.reference is not None and given.reference is None:
+    # A function of another file has no name that a directive could say.
+    if spec.reference is not None and given.reference is None and not spec.reference.path:
         clauses.append(("ref", [_Piece(reference_text(spec.reference))]))
     return [(word, pieces) for word, pieces in (*clauses, *_judging(spec, given)) if pieces]
+
+
+def _guessed_size(dims: Sequence[Dim], guessed: Sequence[str]) -> str:
+    """How many elements there may be: the product of the sizes, as long as a GPU can be launched with so many threads."""
+    values = {dim.name: max(dim.values, default=1) for dim in dims}
+    values |= {name: (1 << 20 if len(guessed) == 1 else 1 << 10) for name in guessed}
+    names: list[str] = []
+    total = 1
+    for name, value in values.items():
+        total *= max(value, 1)
+        if names and total > MAX_GUESSED:
+            break
+        names.append(name)
+    return " * ".join(names) or "1"
 
 
 def _sizes(kernel: Kernel, spec: LaunchSpec, given: Directive) -> Iterator[tuple[str, _Piece]]:
@@ -278,8 +293,11 @@ def _role(parameter: Parameter) -> Role:
 def _launch(spec: LaunchSpec, size: str) -> _Piece:
     grid = _guess(f"cdiv({size}, 256)", "grid") if spec.grid is None else _Piece(size_text(spec.grid))
     block = _guess("256", "block") if spec.block is None else _Piece(size_text(spec.block))
-    shared = "" if spec.smem_bytes in ("", "0") else f", {_expression(spec.smem_bytes)}"
-    return _Piece(f"<<<{grid.text}, {block.text}{shared}>>>", (*grid.guesses, *block.guesses))
+    shared = _Piece("" if spec.smem_bytes in ("", "0") else _expression(spec.smem_bytes))
+    if not shared.text and any("dynamic shared memory" in sentence for sentence in spec.unknown):
+        shared = _guess("48K", "shared memory")
+    bytes_ = f", {shared.text}" if shared.text else ""
+    return _Piece(f"<<<{grid.text}, {block.text}{bytes_}>>>", (*grid.guesses, *block.guesses, *shared.guesses))
 
 
 def _template(kernel: Kernel, spec: LaunchSpec, given: Directive) -> Iterator[_Piece]:

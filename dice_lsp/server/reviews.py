@@ -13,8 +13,8 @@ from attrs import evolve
 from dice_lsp.records import Fix, Kernel, LaunchSpec, Problem
 from dice_lsp.server.documents import Documents, Snapshot
 from dice_lsp.server.launch_specs import LaunchSpecs, read_spec, spec_key
-from dice_lsp.source.directive_review import review
-from dice_lsp.source.directives import Directive, parse_directives
+from dice_lsp.source.directive_review import may_be_needless, needless, review
+from dice_lsp.source.directives import Clause, Directive, parse_directives
 
 QUIET_S = 0.3
 """How long a text must stand still."""
@@ -70,7 +70,14 @@ class Reviews:
                 continue
             given = await self._specs.of(snapshot, kernel)
             bare = await self._specs.of(snapshot, kernel, bare=True)
-            problems = await self._documents.in_thread(_review, snapshot, kernel, directive, given, bare)
+            in_thread = self._documents.in_thread
+            problems = list(await in_thread(review, snapshot.model, kernel, directive, given, bare))
+            # One at a time, so that a text which changes meanwhile is read in between.
+            for clause in may_be_needless(directive):
+                if not self._documents.is_current(snapshot):
+                    return
+                hint = await in_thread(_needless, snapshot, kernel, directive, clause, given)
+                problems += [] if hint is None else [hint]
             self._known[key] = text, tuple(_moved(problem, -directive.comments[0][0]) for problem in problems)
             self._known.move_to_end(key)
             while len(self._known) > KEPT:
@@ -78,19 +85,11 @@ class Reviews:
         self.on_news(snapshot.document.uri)
 
 
-def _review(
-    snapshot: Snapshot, kernel: Kernel, directive: Directive, given: LaunchSpec, bare: LaunchSpec
-) -> tuple[Problem, ...]:
-    text = snapshot.model.text
-    return review(
-        snapshot.model,
-        kernel,
-        directive,
-        given,
-        bare,
-        respec=lambda other: read_spec(snapshot, kernel, other),
-        without=lambda start: parse_directives(text, kernel, without=(start,)),
-    )
+def _needless(
+    snapshot: Snapshot, kernel: Kernel, directive: Directive, clause: Clause, given: LaunchSpec
+) -> Problem | None:
+    rest = parse_directives(snapshot.model.text, kernel, without=(clause.start,))
+    return needless(snapshot.model, kernel, directive, clause, given, read_spec(snapshot, kernel, rest))
 
 
 def _key(snapshot: Snapshot, name: str, directive: Directive) -> Key:

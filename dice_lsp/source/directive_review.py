@@ -5,7 +5,7 @@ contradicts the program a warning, what only says again what is found without it
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import evolve
 
@@ -28,27 +28,41 @@ _RANGES = {
     "int32_t": (-(2**31), 2**31 - 1), "uint32_t": (0, 2**32 - 1), "size_t": (0, 2**64 - 1), "uint64_t": (0, 2**64 - 1),
     "unsigned long": (0, 2**64 - 1), "unsigned long long": (0, 2**64 - 1),
 }  # fmt: skip
-Respec = Callable[[Directive], LaunchSpec]
 
 
 def review(
-    model: SourceModel, kernel: Kernel, directive: Directive, given: LaunchSpec, bare: LaunchSpec, respec: Respec,
-    without: Callable[[int], Directive],
-) -> tuple[Problem, ...]:  # fmt: skip
+    model: SourceModel, kernel: Kernel, directive: Directive, given: LaunchSpec, bare: LaunchSpec
+) -> tuple[Problem, ...]:
     """What does not fit about the directive of a kernel, in the order of the text.
 
-    Args:
-        given: The launch spec with the directive.
-        bare: The launch spec without it.
-        respec: The launch spec with another directive.
-        without: What the comments say without the clause that begins at an offset.
-
+    `given` is the launch spec with the directive, `bare` that without it.
     """
     reviewer = _Reviewer(model, kernel, directive, given, bare)
     found = [*reviewer.limits(), *reviewer.launch_site(), *reviewer.shared_memory(), *reviewer.buffers()]
-    if not directive.problems and len(directive.clauses) <= MAX_CLAUSES:
-        found += reviewer.repeated(respec, without)
     return tuple(sorted(found, key=lambda problem: (problem.start, problem.end)))
+
+
+def may_be_needless(directive: Directive) -> tuple[Clause, ...]:
+    """The clauses that may say what is found without them; each is worth a look at the launch spec without it."""
+    if directive.problems or len(directive.clauses) > MAX_CLAUSES:
+        return ()
+    return tuple(clause for clause in directive.clauses if clause.parts or clause.word == "ref")
+
+
+def needless(
+    model: SourceModel, kernel: Kernel, directive: Directive, clause: Clause, given: LaunchSpec, less: LaunchSpec
+) -> Problem | None:
+    """A hint if the kernel is launched and judged the same without the clause, from what is found and not guessed.
+
+    `less` is the launch spec with all of the directive but the clause.
+    """
+    reviewer = _Reviewer(model, kernel, directive, given, less)
+    if less.unknown or bare_of(less) != bare_of(given) or not reviewer.is_found(clause, less):
+        return None
+    source = f" at the {less.label}" if less.label and reviewer.from_site(clause, less) else ""
+    fixes = (Fix("remove the clause", (without_clause(model.text, clause),)),)
+    message = f"this is found without the clause{source}"
+    return Problem(message, clause.start, clause.end, None, fixes, Weight.HINT, True)
 
 
 def cases_of(spec: LaunchSpec, constants: Mapping[str, int]) -> list[dict[str, int]]:
@@ -281,20 +295,6 @@ class _Reviewer:
             yield Problem(message, begin, part.end, None, fixes, Weight.WARNING)
 
     # What says nothing new
-
-    def repeated(self, respec: Respec, without: Callable[[int], Directive]) -> Iterator[Problem]:
-        """Clauses without which the kernel is launched and judged the same, from what is found and not guessed."""
-        own = bare_of(self.given)
-        for clause in self.directive.clauses:
-            if not clause.parts and clause.word != "ref":
-                continue
-            less = respec(without(clause.start))
-            if less.unknown or bare_of(less) != own or not self.is_found(clause, less):
-                continue
-            source = f" at the {less.label}" if less.label and self.from_site(clause, less) else ""
-            message = f"this is found without the clause{source}"
-            fixes = (Fix("remove the clause", (without_clause(self.model.text, clause),)),)
-            yield Problem(message, clause.start, clause.end, None, fixes, Weight.HINT, True)
 
     def fields(self, clause: Clause, spec: LaunchSpec) -> list[tuple[Origin | None, Confidence]]:
         """Where what the clause says comes from in another spec, and how sure that is."""

@@ -3,7 +3,7 @@
 import pytest
 
 from dice_lsp.records import Weight
-from dice_lsp.source.directive_review import cases_of, review
+from dice_lsp.source.directive_review import cases_of, may_be_needless, needless, review
 from dice_lsp.source.directives import Directive, parse_directives
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
@@ -41,11 +41,11 @@ def reviewed(*lines, file=FILE, more=""):
     directive = parse_directives(text, kernel)
     given = launch_spec(text, kernel, model)
     bare = launch_spec(text, kernel, model, directive=Directive())
-    problems = review(
-        model, kernel, directive, given, bare,
-        respec=lambda other: launch_spec(text, kernel, model, directive=other),
-        without=lambda start: parse_directives(text, kernel, without=[start]),
-    )  # fmt: skip
+    problems = list(review(model, kernel, directive, given, bare))
+    for clause in may_be_needless(directive):
+        rest = parse_directives(text, kernel, without=[clause.start])
+        hint = needless(model, kernel, directive, clause, given, launch_spec(text, kernel, model, directive=rest))
+        problems += [] if hint is None else [hint]
     return text, problems
 
 
