@@ -2339,16 +2339,12 @@ def _program(
     own = Unit(path, prepared, file_scope(prepared.text))
     launches: list[HostLaunch] = []
     if view is not None and "main" not in own.scope.functions and kernels:
-        several = 0
-        for units in _programs_around(own, view):
+        for units, only in _programs_around(own, view):
             found = interpret(units, kernels, path, passed, entries=False).launches
-            several += bool(found)
-            launches += found
+            # Where several programs may be meant, none is what certainly happens.
+            launches += found if only else (evolve(launch, certain=False) for launch in found)
             if not kernels - {launch.kernel for launch in launches}:
                 break
-        if several > 1:
-            # Where several programs start a kernel, nobody knows whose launch is meant.
-            launches = [evolve(launch, certain=False) for launch in launches]
     if kernels - {launch.kernel for launch in launches}:
         launches += interpret((own,), kernels, path, passed).launches
     if view is not None and kernels - {launch.kernel for launch in launches}:
@@ -2359,16 +2355,18 @@ def _program(
     return HostProgram(tuple(_with_line(launch, path, view) for launch in launches), constants=constants)
 
 
-def _programs_around(own: Unit, project: ProjectTexts) -> Iterator[tuple[Unit, ...]]:
-    """The programs that a text without a `main` is a part of: it is included by them, or its functions are called."""
-    found = 0
-    for file in project.includers(own.path):
-        if found >= MAX_PROGRAMS:
-            return
+def _programs_around(own: Unit, project: ProjectTexts) -> Iterator[tuple[tuple[Unit, ...], bool]]:
+    """The programs that a text without a `main` is a part of, and whether there is one alone.
+
+    They include the text, or lie in its folder and call its functions.
+    """
+    files = [file for file in project.includers(own.path) if _MAIN.search(project.text(file) or "")]
+    found = False
+    for file in files[:MAX_PROGRAMS]:
         unit = _unit_at(file, project)
         if unit is not None and "main" in unit.scope.functions:
-            found += 1
-            yield (unit,)
+            found = True
+            yield (unit,), len(files) == 1
     if found:
         return
     units: list[Unit] = []
@@ -2388,7 +2386,7 @@ def _programs_around(own: Unit, project: ProjectTexts) -> Iterator[tuple[Unit, .
         called = re.compile(rf"\b(?:{'|'.join(map(re.escape, names)) or '$^'})\b")
         mains = [(unit, text) for unit, text in mains if called.search(text)]
     for unit, _ in mains[:MAX_PROGRAMS]:
-        yield unit, own, *units
+        yield (unit, own, *units), len(mains) == 1
 
 
 _MAIN = re.compile(r"\bmain\s*\(")
