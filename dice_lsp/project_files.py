@@ -47,7 +47,9 @@ class ProjectFiles:
     """The project below `root`; safe for several threads."""
 
     def __init__(self, root: str, include_dirs: tuple[str, ...] = (), macros: tuple[str, ...] = ()) -> None:
-        self.defines = {name: value if equals else "1" for name, equals, value in (each.partition("=") for each in macros)}
+        self.defines = {
+            name: value if equals else "1" for name, equals, value in (each.partition("=") for each in macros)
+        }
         self.root = os.path.realpath(root)
         self._dirs = tuple(folder for folder in include_dirs if self._is_inside(folder))
         self._lock = threading.RLock()

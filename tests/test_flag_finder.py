@@ -9,7 +9,11 @@ import pytest
 
 from dice_lsp import flag_finder
 from dice_lsp.config import Settings
-from dice_lsp.flag_finder import FlagFinder, FoundFlags
+from dice_lsp.flag_finder import FlagFinder, FoundFlags, shared_finder
+from dice_lsp.project_files import project_at
+from dice_lsp.records import Confidence
+from dice_lsp.source.kernels import parse
+from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.nvcc_flags import Kind
 
 
@@ -440,3 +444,32 @@ def test_nonsense_in_a_database_is_a_sentence(project: Project, monkeypatch: pyt
     assert "has an open quote" in found.notes[0] and found.flags.flags == ()
     monkeypatch.setattr(flag_finder, "MAX_DATABASE_BYTES", 10)
     assert "so it is left out" in project.find("k.cu").notes[0]
+
+
+PROGRAM = """\
+#include <cuda_runtime.h>
+__global__ void k(float* x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] = 1.0f; }
+#ifdef WIDE
+#define THREADS 512
+#else
+#define THREADS 128
+#endif
+int main() {
+    float* x;
+    cudaMalloc(&x, COUNT * sizeof(float));
+    k<<<(COUNT + THREADS - 1) / THREADS, THREADS>>>(x, COUNT);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "threads", "count"), [("-DWIDE -DCOUNT=4096", "512", 4096), ("-DCOUNT=1000", "128", 1000)]
+)
+def test_macros_of_the_build_decide_a_launch(project: Project, flags: str, threads: str, count: int) -> None:
+    path = project.put("k.cu", PROGRAM)
+    project.database("compile_commands.json", project.entry("k.cu", flags))
+    shared_finder().forget()
+    model = parse(PROGRAM)
+    spec = launch_spec(PROGRAM, model.kernels[0], model, project=project_at(str(path), Settings()), path=str(path))
+    assert spec.block == (threads, "1", "1") and spec.confidence.get("block", Confidence.CERTAIN) is Confidence.CERTAIN
+    assert spec.buffers[0].extents == (str(count),)
