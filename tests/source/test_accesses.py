@@ -241,6 +241,7 @@ class Around:
     """A project of three files."""
 
     generation = 0
+    defines: dict[str, str] = {}
 
     def __init__(self, files):
         self.files = files
