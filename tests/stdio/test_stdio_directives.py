@@ -1,5 +1,6 @@
 """Directives over stdio, as each of two editors has them: completion, hovers, fixes, and lines that are written."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -246,8 +247,9 @@ async def test_a_hover_explains_the_clause_and_the_launch(editor: Editor, tmp_pa
     uri = (tmp_path / "twice.cu").as_uri()
     text, _ = marked("// 😋\n//dice: n = 1K | 33; in x[n]; launch <<<cdiv(n, 256), 256>>>¦")
     editor.open(uri, text)
-    found = await editor.hover(uri, "x[n]; launch")
-    assert found is not None and "only reads" in found and "1024 x float, 4 KiB" in found
+    while (found := await editor.hover(uri, "x[n]; launch")) is None:
+        await asyncio.sleep(0.05)  # the text is still being read
+    assert "only reads" in found and "1024 x float, 4 KiB" in found
     assert "| n = 33" in found and "Without the clause: `in x[n]`" in found
     found = await editor.hover(uri, "launch <<<cdiv(n, 256)")
     assert found is not None and "grid `cdiv(n, 128)`, launch at line " in found

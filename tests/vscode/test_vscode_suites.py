@@ -55,7 +55,7 @@ class Suite:
 
 
 SUITES = {
-    "session": Suite(5, {"saxpy.cu": SAXPY}),
+    "session": Suite(6, {"saxpy.cu": SAXPY}),
     "ghost": Suite(2, {"saxpy.cu": SAXPY, "blank.cu": BLANK}),
     "files": Suite(3, {"saxpy.cu": SAXPY, "relu.cu": RELU}),
     "stale": Suite(

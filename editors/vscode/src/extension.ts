@@ -159,6 +159,31 @@ function registerCommands(context: vscode.ExtensionContext, server: Server, cand
       : warn("there is no kernel at the cursor whose check is finished and good; save the file to check it");
   });
 
+  registerInEditor("writeDirective", async (client, editor) => {
+    const given = await kernelAt(client, editor);
+    return given
+      ? vscode.commands.executeCommand("dice.writeDirective", given)
+      : warn("there is no kernel at the cursor; put the cursor into a __global__ function");
+  });
+  registerInEditor("writeDirectives", (client, { document }) =>
+    vscode.commands.executeCommand("dice.writeDirective", {
+      uri: client.code2ProtocolConverter.asUri(document.uri),
+    }),
+  );
+  registerInEditor("capture", async (client, { document }) => {
+    const uri = client.code2ProtocolConverter.asUri(document.uri);
+    const found = await vscode.commands.executeCommand<{ run: string | null } | undefined>("dice.captureLine", { uri });
+    // What a comment of the file names is shown and may be changed; only the user's Enter starts it.
+    const run = await vscode.window.showInputBox({
+      title: "DICE: run a program and record its launches",
+      prompt: "Command line of your own program. It runs with your rights, as in a terminal",
+      value: found?.run ?? "",
+      placeHolder: "./build/bench 1024",
+      ignoreFocusOut: true,
+    });
+    return run?.trim() ? vscode.commands.executeCommand("dice.capture", { uri, run }) : undefined;
+  });
+
   register("start", () => server.start());
   register("restart", () => server.restart("asked by the user"));
   register("showLog", () => server.log.show());
@@ -177,6 +202,13 @@ function registerCommands(context: vscode.ExtensionContext, server: Server, cand
   register("selectModel", () => selectModel(server.program));
   register("selectDevice", () => selectDevice());
   register("menu", () => showMenu(server));
+}
+
+/** A document and its kernel at the cursor, as the server's commands take them. */
+async function kernelAt(client: LanguageClient, editor: vscode.TextEditor): Promise<object | undefined> {
+  const found = await serverAction(client, editor, (name, given) => name === "dice.fill" && "kernel" in given);
+  const { uri, kernel } = (found ?? {}) as { uri?: string; kernel?: string };
+  return found ? { uri, kernel } : undefined;
 }
 
 /** The argument of a code action of the server at the cursor. The server knows where kernels begin and end. */

@@ -125,4 +125,26 @@ module.exports = {
     await leaveList(api);
     saw("hints", await hints(doc));
   },
+
+  "a directive is completed in its comment and written by a command": async (saw) => {
+    const { doc, editor } = await open("saxpy.cu");
+    await dice();
+    const original = doc.getText();
+    const line = lineOf(doc, HEAD);
+    await editor.edit((edit) => edit.insert(new vscode.Position(line, 0), "//dice: \n"));
+    const at = new vscode.Position(line, "//dice: ".length);
+    const found = await vscode.commands.executeCommand("vscode.executeCompletionItemProvider", doc.uri, at);
+    const labels = found.items.map(({ label }) => label.label ?? label);
+    saw("completion", labels);
+    assert(labels.includes("launch") && labels.some((label) => label.startsWith("ref saxpy_cpu")));
+    await vscode.commands.executeCommand("undo");
+    assert.equal(doc.getText(), original);
+    editor.selection = new vscode.Selection(line, 0, line, 0);
+    await vscode.commands.executeCommand("dice-lsp.writeDirective");
+    await until("the directive is written", () => doc.lineAt(line).text.startsWith("//dice: n = "));
+    saw("directive", doc.lineAt(line).text);
+    await vscode.commands.executeCommand("undo");
+    assert.equal(doc.getText(), original, "one undo takes a directive back");
+    assert((await vscode.commands.getCommands()).includes("dice-lsp.capture"));
+  },
 };
