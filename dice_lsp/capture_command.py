@@ -141,7 +141,7 @@ def _wish(
 
 
 def _source(path: Path, names: list[str] | None) -> Source:
-    return session.source_of(str(path), read_document(path).text, names)
+    return session.source_of(str(path), read_document(path), names)
 
 
 def sources_below(folder: Path, names: list[str] | None) -> tuple[Source, ...]:
@@ -159,13 +159,13 @@ def sources_below(folder: Path, names: list[str] | None) -> tuple[Source, ...]:
                 raise UsageError(f"{folder} has more than {MOST_FILES} source files: name the file with --file")
             if b"__global__" not in path.read_bytes():
                 continue
-            text = read_document(path).text
+            document = read_document(path)
             kernels = tuple(
-                kernel for kernel in parse(text).kernels
+                kernel for kernel in parse(document.text).kernels
                 if names is None or {kernel.id, kernel.name, kernel.qualified_name} & set(names)
             )  # fmt: skip
             if kernels:
-                found.append(Source(os.path.realpath(path), text, kernels))
+                found.append(Source(os.path.realpath(path), document, kernels))
     if not found:
         what = "no __global__ function" if names is None else f"no kernel {', '.join(names)}"
         raise UsageError(f"{what} is in the source files below {folder}: name the file with --file")

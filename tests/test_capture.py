@@ -20,6 +20,7 @@ from dice_lsp.capture.names import demangled, device_variables, kernels_called, 
 from dice_lsp.capture.recording import CaptureError
 from dice_lsp.capture.session import CaptureReport
 from dice_lsp.capture.store import Recorded
+from dice_lsp.command_line import read_document
 from dice_lsp.records import Kernel
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.slice import device_slice, kernel_slice_key
@@ -47,7 +48,7 @@ class Project:
 
     def run(self, *words: str, **more: object) -> CaptureReport:
         """Record `./program words...`."""
-        source = session.source_of(str(self.file), self.file.read_text())
+        source = session.source_of(str(self.file), read_document(self.file))
         wish = session.Wish((source,), ("./program", *words), str(self.folder), str(self.folder), wait_s=1)
 
         def start(argv, environment, where):
@@ -393,8 +394,24 @@ def test_a_recording_beside_the_document_may_be_named_and_none_outside(project, 
     )
 
 
+def test_kernels_in_the_strings_of_a_python_file(project, monkeypatch):
+    """As PyCUDA and PyTorch take them: two strings are two texts, and each kernel is bound to its own."""
+    text = project.file.read_text()
+    path = project.folder / "kernels.py"
+    path.write_text(f'A = r"""\n{text}"""\nB = """\n__global__ void other(int* x) {{ x[0] = 1; }}\n"""\n')
+    os.utime(path, (1, 1))
+    report = Project(project.folder, path).run("plain")
+    assert report.kernels["scale"] == 1 and report.kernels["other"] == 0
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    argv = [sys.executable, "-m", "dice_lsp", "check", "kernels.py", "--kernel", "scale", "--backend", "host", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = process.run(argv, deadline_s=100, cwd=str(project.folder), env=environment, limits=process.Limits())
+    verdict = json.loads(done.stdout)["kernels"][0]["verdict"]
+    assert verdict["kind"] == "verified" and verdict["reference"] == "what the program left in captured 1", verdict
+
+
 def test_what_a_killed_command_left_is_kept_by_the_next(project):
-    source = session.source_of(str(project.file), project.file.read_text())
+    source = session.source_of(str(project.file), read_document(project.file))
     wish = session.Wish((source,), ("./program", "exit"), str(project.folder), str(project.folder))
 
     def start(argv, environment, where):
@@ -525,7 +542,7 @@ def test_a_compiler_that_fails_says_why(tmp_path, monkeypatch):
 
 
 async def test_an_editor_records_and_a_cancel_ends_the_program(project):
-    text = project.file.read_text()
+    text = read_document(project.file)
     said: list[str] = []
     report = await session.capture(text, str(project.file), "FAKE=1 ./program exit", on_progress=said.append)
     assert report.kernels["scale"] == 1 and said[-1] == "running ./program exit"
@@ -541,7 +558,7 @@ def test_a_run_that_is_cancelled_ends_the_program(project):
     threading.Timer(1.5, cancelled.set).start()
     with pytest.raises(process.Cancelled):
         session.capture_now(
-            project.file.read_text(), str(project.file), "sh -c './program exit; exec sleep 60'", cancelled=cancelled
+            read_document(project.file), str(project.file), "sh -c './program exit; exec sleep 60'", cancelled=cancelled
         )
     assert len(project.found("scale")) == 1
 
@@ -751,7 +768,7 @@ def test_the_numbers_and_layouts_are_those_of_the_toolkits_headers(tmp_path):
 
 def test_the_log_is_read_while_it_is_written(project):
     """Every prefix of a log is read up to its last whole record: a program may be killed anywhere."""
-    source = session.source_of(str(project.file), project.file.read_text())
+    source = session.source_of(str(project.file), read_document(project.file))
     wish = session.Wish((source,), ("./program", "many"), str(project.folder), str(project.folder))
     logs: list[bytes] = []
 

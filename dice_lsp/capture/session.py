@@ -22,7 +22,8 @@ from dice_lsp.capture import library, store
 from dice_lsp.capture.keeping import Kept, Running, recover
 from dice_lsp.capture.names import device_variables
 from dice_lsp.capture.recording import CaptureError
-from dice_lsp.records import Kernel, to_wire
+from dice_lsp.records import Document, Kernel, to_wire
+from dice_lsp.source.embedded import unit
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.slice import device_slice, kernel_slice_key
 
@@ -41,8 +42,13 @@ class Source:
     """A file whose kernels are recorded."""
 
     path: str
-    text: str
+    """Absolute, links resolved."""
+    document: Document
     kernels: tuple[Kernel, ...]
+
+    @property
+    def text(self) -> str:
+        return self.document.text
 
 
 @frozen
@@ -82,9 +88,9 @@ class CaptureReport:
     exit_code: int | None = None
 
 
-def source_of(path: str, text: str, kernels: Sequence[str] | None = None) -> Source:
-    """The kernels of a text that are to be recorded, all or those named. Raises `CaptureError`."""
-    found = parse(text).kernels
+def source_of(path: str, document: Document, kernels: Sequence[str] | None = None) -> Source:
+    """The kernels of a document that are to be recorded, all or those named. Raises `CaptureError`."""
+    found = parse(document.text).kernels
     if kernels is not None:
         for name in kernels:
             if not any(name in (kernel.id, kernel.name, kernel.qualified_name) for kernel in found):
@@ -93,7 +99,7 @@ def source_of(path: str, text: str, kernels: Sequence[str] | None = None) -> Sou
         found = tuple(k for k in found if {k.id, k.name, k.qualified_name} & set(kernels))
     if not found:
         raise CaptureError(f"{path} has no __global__ function with a body")
-    return Source(os.path.realpath(path), text, tuple(found))
+    return Source(os.path.realpath(path), document, tuple(found))
 
 
 def words_of(line: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -168,7 +174,7 @@ def record(
 
 
 async def capture(
-    text: str,
+    document: Document,
     path: str,
     command: str,
     *,
@@ -190,7 +196,7 @@ async def capture(
 
     def work() -> CaptureReport:
         return capture_now(
-            text,
+            document,
             path,
             command,
             kernels=kernels,
@@ -211,7 +217,7 @@ async def capture(
 
 
 def capture_now(
-    text: str,
+    document: Document,
     path: str,
     command: str,
     *,
@@ -235,7 +241,7 @@ def capture_now(
 
     try:
         words, variables = words_of(command)
-        source = source_of(path, text, kernels)
+        source = source_of(path, document, kernels)
         project = str(store.project_of(Path(source.path).parent))
         wish = Wish((source,), words, folder or project, project, variables)
         report = record(wish, start, on_progress)
@@ -292,7 +298,6 @@ def _request(wish: Wish, project: Path) -> tuple[dict[str, Any], list[str]]:
     built = _built(wish)
     for source in wish.sources:
         name = Path(os.path.relpath(source.path, project)).as_posix()
-        sliced = device_slice(source.text).text
         stale = False
         with contextlib.suppress(OSError):
             stale = built is not None and os.stat(source.path).st_mtime > built
@@ -302,10 +307,7 @@ def _request(wish: Wish, project: Path) -> tuple[dict[str, Any], list[str]]:
             )
         files[name] = {
             "stale": stale,
-            "kernels": [
-                {"kernel": to_wire(kernel), "key": kernel_slice_key(sliced, kernel, parse(source.text).kernels)}
-                for kernel in source.kernels
-            ],
+            "kernels": [{"kernel": to_wire(kernel), "key": _key(source.document, kernel)} for kernel in source.kernels],
         }
     request = {
         "command": [*(f"{name}={value}" for name, value in wish.environment.items()), *wish.command],
@@ -316,6 +318,12 @@ def _request(wish: Wish, project: Path) -> tuple[dict[str, Any], list[str]]:
         "files": files,
     }
     return request, notes
+
+
+def _key(document: Document, kernel: Kernel) -> str:
+    """The hash that a check of the kernel has, too: of its own string alone where it stands in a Python file."""
+    text = unit(document, kernel.start).text
+    return kernel_slice_key(device_slice(text).text, kernel, parse(text).kernels)
 
 
 def _built(wish: Wish) -> float | None:

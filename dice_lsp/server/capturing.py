@@ -12,6 +12,7 @@ from typing import Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
+from dice_lsp.records import Document
 from dice_lsp.server.arguments import CaptureArguments, KernelArguments, required
 from dice_lsp.server.directive_hover import bytes_text
 from dice_lsp.server.documents import Snapshot
@@ -38,12 +39,12 @@ def register(server: DiceServer) -> None:
         return {"run": run_line(snapshot, given.kernel)}
 
 
-async def record(text: str, path: str, line: str, **options: Any) -> Any:
+async def record(document: Document, path: str, line: str, **options: Any) -> Any:
     """Run a program and record its launches, see `capture.session.capture`."""
     # Loaded when it is asked for: most sessions never record.
     from dice_lsp.capture.session import capture
 
-    return await capture(text, path, line, **options)
+    return await capture(document, path, line, **options)
 
 
 def run_line(snapshot: Snapshot, kernel: str | None = None) -> str | None:
@@ -68,8 +69,6 @@ async def _capture(server: DiceServer, given: CaptureArguments) -> dict[str, Any
         if not await _agreed(server, found):
             return _result(reason="the command was not confirmed")
         line = found
-    if snapshot.document.file_text is not None:
-        return _nothing(server, "kernels in the strings of a Python file are not recorded yet: record a .cu file")
     place = f"capture {given.uri}"
     bar = WorkDone(server, "DICE: recording launches", lambda: server.cancel_at(place))
     kernels = None if given.kernel is None else (given.kernel,)
@@ -78,7 +77,7 @@ async def _capture(server: DiceServer, given: CaptureArguments) -> dict[str, Any
         bar.report(0, words)
 
     async def work() -> Any:
-        return await record(snapshot.document.text, snapshot.path, line, kernels=kernels, on_progress=tell)
+        return await record(snapshot.document, snapshot.path, line, kernels=kernels, on_progress=tell)
 
     job = server.jobs.start(place, work, queue="capture")
 

@@ -11,6 +11,7 @@ from dice_lsp import process
 from dice_lsp.capture import session, store
 from dice_lsp.capture.session import CaptureReport
 from dice_lsp.capture.store import Recorded
+from dice_lsp.command_line import read_document
 from dice_lsp.records import Judged, JudgeJob, Kernel, Verified, from_wire, to_wire
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
@@ -48,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def captured(folder: Path, program: str, runtime: str = "static", **more: int) -> CaptureReport:
     path = folder / f"{program}.cu"
-    source = session.source_of(str(path), path.read_text())
+    source = session.source_of(str(path), read_document(path))
     wish = session.Wish((source,), (f"./{program}_{runtime}",), str(folder), str(folder), **more)
     output = bytearray()
 

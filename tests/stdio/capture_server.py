@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from dice_lsp.capture.session import CaptureReport
+from dice_lsp.records import Document
 from dice_lsp.server import capturing
 from dice_lsp.server.app import serve_stdio
 
 LOG = Path(sys.argv[1])
 
 
-async def record(text: str, path: str, line: str, **options: Any) -> CaptureReport:
+async def record(document: Document, path: str, line: str, **options: Any) -> CaptureReport:
     with LOG.open("a") as file:
         file.write(f"{line} {options['kernels']}\n")
     options["on_progress"](f"running {line}")
