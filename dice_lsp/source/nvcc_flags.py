@@ -392,7 +392,8 @@ def _meaning(option: Option, written: str, value: str, dialect: Dialect, depth: 
             )
     elif kind in (Kind.FOLDER, Kind.HEADER, Kind.FILE):
         for part in _parts(value) if lists and option.values == 2 else [value]:
-            good = bool(part) and not re.search(r"[\x00\r\n]", part)
+            # A header's name comes to stand between quotes.
+            good = bool(part) and not re.search(r'[\x00\r\n"]' if kind is Kind.HEADER else r"[\x00\r\n]", part)
             yield Flag(written, kind if good else Kind.BAD, option.short, part)
     elif kind is Kind.MACRO:
         for part in _parts(value) if lists else [value]:

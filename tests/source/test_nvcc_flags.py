@@ -145,7 +145,7 @@ def test_architectures(line, expected):
         "--ptxas-path=/tmp/x", "-wrapper=/tmp/x", "-specs=/tmp/x", "-MF/tmp/x", "--qpp-config=x", "-Xptxas=-o,/tmp/x",
         "-Xptxas=--options-file,/tmp/x", "-Xptxas=-v;touch /tmp/x", "-sanitize=x", "-never-heard-of", "--never=1",
         "-DA\n#include </etc/passwd>", "-D3", "-Uf(x)", "-std=c++17;x", "-maxrregcount=1e3", "-ftz=1", "-I", "-include",
-        "-I/tmp\n-o", "-include=/tmp/a\n/b", "-diag-suppress=1 -o x", "$(touch /tmp/x)", "`x`", "&&", "/tmp/evil",
+        "-I/tmp\n-o", "-include=/tmp/a\n/b", "-diag-suppress=1 -o x", "-include=a\"b", "$(touch /tmp/x)", "`x`", "&&", "/tmp/evil",
     ],
 )  # fmt: skip
 def test_a_hostile_word_is_nothing_that_reaches_a_compiler(word):
