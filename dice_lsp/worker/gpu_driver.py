@@ -85,8 +85,8 @@ class Driver(Protocol):
     def load(self, cubin: bytes, symbol: str, smem_bytes: int) -> Function:
         """Load device code, allowed to use `smem_bytes` of dynamic shared memory. Raises `DriverError`."""
 
-    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
-        """Decide how a kernel is launched whose by-value arguments have these sizes.
+    def get_ready(self, function: Function, arguments: Sequence["int | bytes"], smem_bytes: int) -> None:
+        """Decide how a kernel is launched with arguments like these, whatever is in them.
 
         Comes before the variables are looked up, because what a library cannot launch is loaded once more.
         """
@@ -108,10 +108,16 @@ class Driver(Protocol):
         """Queue a launch: an int is an address, bytes are a scalar. Works under stream capture too."""
 
 
-def value_sizes(arguments: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Sizes of the by-value arguments of a launch, which travel in hexadecimal; one of several seeds tells for all."""
-    data = [argument["data"] for argument in arguments if "data" in argument]
-    return [len(item if isinstance(item, str) else item[0]) // 2 for item in data]
+def blank_arguments(arguments: Iterable[Mapping[str, Any]]) -> list["int | bytes"]:
+    """Arguments of the sizes of those that travel, with nothing in them; one of several seeds tells for all."""
+    blank: list[int | bytes] = []
+    for argument in arguments:
+        if "data" in argument:
+            digits = argument["data"]
+            blank.append(bytes(len(digits if isinstance(digits, str) else digits[0]) // 2))
+        elif argument.get("passed", True):
+            blank.append(0)
+    return blank
 
 
 def with_addresses(data: bytes, pointers: Iterable[tuple[int, str, int]], addresses: Mapping[str, int]) -> bytes:
@@ -226,9 +232,8 @@ class PycudaDriver:
             self._guarded("set_attribute", kernel.set_attribute, attribute, smem_bytes)
         return Function(module, kernel, cubin, symbol)
 
-    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
-        # A structure's alignment shows neither in its bytes nor in its size, so that its place is the driver's to know.
-        if any(size not in (1, 2, 4, 8) for size in sizes):
+    def get_ready(self, function: Function, arguments: Sequence["int | bytes"], smem_bytes: int) -> None:
+        if _packed(arguments) is None:
             _load_raw(function, smem_bytes)
 
     def variable_address(self, function: Function, symbol: str) -> int | None:
@@ -307,8 +312,8 @@ class CoreDriver:
             allow_dynamic_smem(handle, smem_bytes)
         return Function(module, kernel, cubin, symbol)
 
-    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
-        if any(size not in self._scalars for size in sizes):
+    def get_ready(self, function: Function, arguments: Sequence["int | bytes"], smem_bytes: int) -> None:
+        if self._unusual(arguments):
             _load_raw(function, smem_bytes)
 
     def variable_address(self, function: Function, symbol: str) -> int | None:
@@ -341,13 +346,16 @@ class CoreDriver:
     def launch(
         self, function: Function, grid: Dim3, block: Dim3, smem_bytes: int, arguments: Sequence["int | bytes"]
     ) -> None:
-        unusual = any(isinstance(argument, bytes) and len(argument) not in self._scalars for argument in arguments)
-        if function.raw or unusual:
+        if function.raw or self._unusual(arguments):
             _launch_raw(function, grid, block, smem_bytes, arguments, self.stream)
             return
         values = [a if isinstance(a, int) else np.frombuffer(a, self._scalars[len(a)])[0] for a in arguments]
         config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=smem_bytes)
         self._guarded("launch", self._core.launch, self._stream, config, function.kernel, *values)
+
+    def _unusual(self, arguments: Sequence["int | bytes"]) -> bool:
+        """Some argument is no number that the library knows."""
+        return any(isinstance(argument, bytes) and len(argument) not in self._scalars for argument in arguments)
 
 
 def _code_in(message: str) -> int | None:

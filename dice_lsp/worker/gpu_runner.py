@@ -41,8 +41,8 @@ from dice_lsp.worker.gpu_driver import (
     DriverError,
     Function,
     ask,
+    blank_arguments,
     error_name,
-    value_sizes,
     with_addresses,
 )
 from dice_lsp.worker.machine_code import writable_variables
@@ -380,7 +380,7 @@ class Runner:
         # What the kernel does not know of only takes room away from other blocks.
         smem_bytes = int(launch["smem_bytes"]) + int(launch["extra_smem_bytes"])
         function = self.driver.load(self.cubin(params), params["symbol"], smem_bytes)
-        self.driver.get_ready(function, value_sizes(launch["arguments"]), smem_bytes)
+        self.driver.get_ready(function, blank_arguments(launch["arguments"]), smem_bytes)
         if (missing := self.set_variables(function, launch["variables"])) is not None:
             return {"unsupported": missing}
         state = ModuleState(self.driver, function)

@@ -23,8 +23,8 @@ from dice_lsp.worker.gpu_driver import (
     Function,
     allow_dynamic_smem,
     ask,
+    blank_arguments,
     error_name,
-    value_sizes,
     with_addresses,
 )
 from dice_lsp.worker.monitor import POWER_CAP_BIT, Monitor
@@ -387,7 +387,7 @@ class Stopwatch:
     def _load_once(self, number: int) -> Function:
         program = self.params["programs"][number]
         function = self.driver.load(self.card.cubin(program), program["symbol"], self.smem_bytes)
-        self.driver.get_ready(function, value_sizes(self.params["arguments"]), self.smem_bytes)
+        self.driver.get_ready(function, blank_arguments(self.params["arguments"]), self.smem_bytes)
         self.missing = self.card.set_variables(function, self.params.get("variables", {}))
         return function
 

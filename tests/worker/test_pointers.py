@@ -9,6 +9,7 @@ import pytest
 
 from dice_lsp.records import Compiled
 from dice_lsp.source.kernels import parse
+from dice_lsp.worker import gpu_driver
 from dice_lsp.worker.host import HostBackend, HostKernel
 from dice_lsp.worker.launch import (
     BlockOrder,
@@ -147,3 +148,38 @@ def test_a_variable_that_changes_from_what_it_was_set_to(backend: HostBackend) -
 def test_a_variable_that_is_not_there(backend: HostBackend) -> None:
     (refused,) = run(backend, "counts", Launch((1, 1, 1), (1, 1, 1), 0, (), variables={"_ZN4ours4goneE": b"\0"}))
     assert isinstance(refused, NotSupported) and "variable gone of the recorded launch" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pycuda", "core"),
+    [
+        ([], False, False),
+        ([0, bytes(4), bytes(4), 0], False, False),
+        # What a number of 8 bytes and a struct of two of 4 need of padding differs, and only the driver knows which it is.
+        ([bytes(4), bytes(8)], True, False),
+        ([0, bytes(24)], True, True),
+    ],
+)
+def test_what_a_library_cannot_launch_is_loaded_before_variables_are_set(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[int | bytes], pycuda: bool, core: bool
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(gpu_driver, "_load_raw", lambda function, smem_bytes: loaded.append(function.symbol))
+    pycuda_driver = object.__new__(gpu_driver.PycudaDriver)
+    pycuda_driver.get_ready(gpu_driver.Function(None, None, b"", "pycuda"), arguments, 0)
+    core_driver = object.__new__(gpu_driver.CoreDriver)
+    core_driver._scalars = dict.fromkeys((1, 2, 4, 8))
+    core_driver.get_ready(gpu_driver.Function(None, None, b"", "core"), arguments, 0)
+    assert loaded == ["pycuda"] * pycuda + ["core"] * core
+
+
+def test_addresses_are_filled_in_where_they_belong() -> None:
+    travelling = [
+        {"data": bytes(16).hex(), "pointers": [(8, "x", 4)]},
+        {"name": "x", "passed": False},
+        {"data": [bytes(4).hex()] * 3, "pointers": []},
+        {"name": "y", "passed": True},
+    ]
+    assert gpu_driver.blank_arguments(travelling) == [bytes(16), bytes(4), 0]
+    filled = gpu_driver.with_addresses(b"\1" * 16, [(8, "x", 4)], {"x": 0x7F0000000000})
+    assert filled == b"\1" * 8 + struct.pack("<Q", 0x7F0000000004)

@@ -73,8 +73,8 @@ class PaperCard:
         self.loaded.append(symbol)
         return Function(None, len(self.loaded), cubin, symbol)
 
-    def get_ready(self, function: Function, sizes: Sequence[int], smem_bytes: int) -> None:
-        self.sizes = list(sizes)
+    def get_ready(self, function: Function, arguments: Sequence[Any], smem_bytes: int) -> None:
+        self.blank = list(arguments)
 
     def set_variables(self, function: Function, variables: Mapping[str, str]) -> str | None:
         missing = next(iter(variables), None)
@@ -298,7 +298,7 @@ def test_a_pointer_in_a_struct_follows_its_buffer_into_every_set(monkeypatch: py
     struct = {"data": [(b"12345678" + bytes(8)).hex()] * 2, "pointers": [[8, "x", 4]]}
     params["arguments"] = [struct, {**x, "passed": False}, {**z, "passed": True}]
     answer = measure(monkeypatch, card, params)
-    assert len(found) > 1 and card.sizes == [16] and len(answer["samples_us"][0]) >= 20
+    assert len(found) > 1 and card.blank == [bytes(16), 0] and len(answer["samples_us"][0]) >= 20
     for kept in answer["outputs"]:
         inputs = card.arena[kept["seed"] * NBYTES : (kept["seed"] + 1) * NBYTES].view(np.float32)
         outputs = card.arena[kept["offset"] : kept["offset"] + NBYTES].view(np.float32)
