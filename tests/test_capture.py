@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from attrs import evolve, field, frozen
 
 from dice_lsp import process
+from dice_lsp.__main__ import main
 from dice_lsp.capture import keeping, library, recording, session, store
 from dice_lsp.capture.names import demangled, device_variables, kernels_called, parts_of
 from dice_lsp.capture.recording import CaptureError
@@ -585,29 +587,39 @@ def test_what_only_a_shell_understands_is_refused(line):
 # The command
 
 
-def dice(project: Project, *words: object) -> process.Finished:
-    argv = [sys.executable, "-m", "dice_lsp", "capture", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return process.run(argv, deadline_s=100, cwd=str(project.folder), env=environment, limits=process.Limits())
+Answer = tuple[int, str, str]
 
 
-def test_the_command_runs_a_program_and_shows_what_it_launched(project):
-    done = dice(project, "--launches", 2, "--", "./program", "many")
-    assert done.returncode == 0 and done.stdout == b"runs many\n", done.stderr.decode()
-    said = done.stderr.decode()
+@pytest.fixture
+def dice(project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """The command as it is run in the project's folder: its code, and what it and the program wrote."""
+    monkeypatch.chdir(project.folder)
+
+    def run(*words: object) -> Answer:
+        capfd.readouterr()
+        code = main(["capture", *map(str, words)])
+        out, err = capfd.readouterr()
+        return code, out, " ".join(err.split())
+
+    return run
+
+
+def test_the_command_runs_a_program_and_shows_what_it_launched(dice):
+    code, out, said = dice("--launches", 2, "--", "./program", "many")
+    assert code == 0 and out == "runs many\n", said
     assert "recorded on Fake" in said and "running ./program many" in said
-    shown = dice(project, "--show").stdout.decode()
+    shown = dice("--show")[1]
     assert "scale(int, float, float const*, float*)  <<<4, 256>>>  launch 61 (larger)" in shown
     assert "4000 bytes of device memory" in shown
-    assert "./program many  (bump 2, scale 2)" in dice(project, "--list").stdout.decode()
-    assert dice(project, "--clear").stdout == b"1 recording removed\n", "those that are here"
-    assert dice(project, "--show").returncode == 2
+    assert "./program many  (bump 2, scale 2)" in dice("--list")[1]
+    assert dice("--clear")[1] == "1 recording removed\n", "those that are here"
+    assert dice("--show")[0] == 2
 
 
-def test_the_command_takes_the_line_of_a_file(project):
-    done = dice(project, "kernels.cu", "--kernels", "apply")
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"running ./program struct" in done.stderr and project.found("apply")[0].problems == ()
+def test_the_command_takes_the_line_of_a_file(dice, project):
+    code, _, said = dice("kernels.cu", "--kernels", "apply")
+    assert code == 0 and "running ./program struct" in said, said
+    assert project.found("apply")[0].problems == ()
 
 
 @pytest.mark.parametrize(
@@ -617,11 +629,12 @@ def test_the_command_takes_the_line_of_a_file(project):
         (["--", "./program", "none"], 1, "the program started no CUDA in any process that may be recorded"),
         (["--file", "kernels.cu", "--kernels", "x", "--", "./program"], 2, "kernels.cu has no kernel x; it has bump"),
         ([], 2, "nothing to run: write `dice-lsp capture --file FILE.cu -- ./program`"),
+        (["--file", "none.cu", "--", "./program"], 2, "none.cu does not exist"),
     ],
 )
-def test_the_command_says_what_went_wrong(project, words, code, sentence):
-    done = dice(project, *words)
-    assert done.returncode == code and sentence in " ".join(done.stderr.decode().split())
+def test_the_command_says_what_went_wrong(dice, words, code, sentence):
+    answer = dice(*words)
+    assert answer[0] == code and sentence in answer[2]
 
 
 def test_a_key_that_interrupts_the_program_does_not_lose_the_recording(project):
