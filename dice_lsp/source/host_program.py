@@ -70,7 +70,7 @@ FEW_TURNS = 12
 IDLE_TURNS = 3
 """Turns of a loop that start no other kernel than the turns before, after which it is not followed further."""
 MAX_LAUNCHES = 400
-MAX_CONDITIONS = 40
+MAX_CONDITIONS = 120
 MAX_ENTRIES = 60
 DIM3 = ("x", "y", "z")
 
@@ -385,6 +385,9 @@ class Machine:
                 )
             case Array():
                 return evolve(value, items=tuple(self.blurred(item, label, reason) for item in value.items))
+            case Thing() if "items" in value.fields:
+                # Its length stays; what it holds does not.
+                return evolve(value, fields={n: v for n, v in value.fields.items() if n != "items"})
             case Lambda() | FunctionName():
                 return Unknown(reason)
             case Unknown():
@@ -1045,9 +1048,11 @@ class Machine:
         frame = self.frames[-1]
         names = frame.names
         frame.names = dict(names)
+        by_reference = declarator is not None and declarator.kind == "reference_declarator"
         while declarator is not None and declarator.kind != "identifier":
             declarator = declarator.kids[-1] if declarator.kids else None
         label = declarator.text if declarator is not None else ""
+        container = self.spot(right) if right is not None and by_reference else None
         if body is not None and isinstance(values, Array) and len(values.items) <= MAX_TURNS:
             ended: list[_State] = []
             for item in values.items:
@@ -1073,6 +1078,8 @@ class Machine:
             frame.continues.pop()
             self.state = after
             self.forget_changes(tree)
+        if container is not None and body is not None and _writes(body, label):
+            self.forget(container, f"`{right.text if right is not None else ''}`, which a loop changes")
         frame.names = names
 
     def switch_statement(self, tree: Tree) -> None:
@@ -1302,7 +1309,7 @@ class Machine:
                 name, listed = tree.one("name"), tree.one("arguments")
                 return FunctionName(name.text if name else "", self.template_arguments(listed))
             case "lambda_expression":
-                return Lambda(tree, dict(self.frames[-1].names), self.frames[-1].unit)
+                return Lambda(tree, self.captured(tree), self.frames[-1].unit)
             case "new_expression":
                 return self.new_expression(tree)
             case "compound_literal_expression":
@@ -1324,6 +1331,24 @@ class Machine:
                     if kid.kind.endswith("_expression"):
                         self.evaluate(kid)
                 return NOTHING
+
+    def captured(self, tree: Tree) -> dict[str, Spot]:
+        """The variables of a lambda: those that it captures by value are its own."""
+        names = dict(self.frames[-1].names)
+        captures = tree.one("captures")
+        parts = [part.strip() for part in captures.text.strip("[]").split(",")] if captures is not None else []
+        copied_names = set(names) if "=" in parts else {part for part in parts if re.fullmatch(r"\w+", part)}
+        copied_names -= {part[1:].strip() for part in parts if part.startswith("&")}
+        for name in copied_names & names.keys():
+            spot = names[name]
+            kind = self.kinds.get(spot.cell, Kind("auto")) if not spot.path else Kind("auto")
+            names[name] = self.new(name, kind, self.read(spot))
+        for part in parts:
+            name, equals, _ = part.partition("=")
+            if equals and name.strip().isidentifier():
+                # `[m = n * 2]`: what it stands for is not followed.
+                names[name.strip()] = self.new(name.strip(), Kind("auto"), Unknown(f"`{name.strip()}`"))
+        return names
 
     def lookup(self, name: str) -> Value:
         frame = self.frames[-1]
@@ -1473,7 +1498,7 @@ class Machine:
         left, right, operator = tree.one("left"), tree.one("right"), tree.one("operator")
         if left is None or right is None or operator is None:
             return NOTHING
-        first = self.evaluate(left)
+        first = self.argument(left) if operator.text in ("+", "-") else self.evaluate(left)
         if operator.text in ("&&", "||"):
             holds, _ = self.decide(first)
             if holds is not None and holds == (operator.text == "||"):
@@ -1505,6 +1530,11 @@ class Machine:
             if spot is not None:
                 self.forget(spot, f"`{right.text}`, which is read from a stream")
             return first
+        if isinstance(first, Address) and isinstance(second_, Number) and operator.text in ("+", "-"):
+            if second_.value is None:
+                return Unknown("a place in an array")
+            spot = self.moved(first, int(second_.value) * (1 if operator.text == "+" else -1))
+            return Unknown("a place in an array") if spot is None else Address(spot.cell, spot.path, first.element)
         return binary(operator.text, first, second_)
 
     def changes(self, tree: Tree) -> bool:
@@ -2178,6 +2208,16 @@ class Machine:
             else:
                 found.append(NOTHING)
         return tuple(found)
+
+
+def _writes(tree: Tree, label: str) -> bool:
+    """Whether a text may change a variable."""
+    for part in tree.walk():
+        if part.kind in ("assignment_expression", "update_expression", "pointer_expression", "call_expression"):
+            target = part.one("left") or part.one("argument") or part.one("arguments")
+            if target is not None and re.search(rf"\b{re.escape(label)}\b", target.text):
+                return True
+    return False
 
 
 def _pointers(arguments: tuple[Value, ...] | None) -> tuple[str, ...]:

@@ -114,6 +114,8 @@ class _Preprocessor:
             name: _Macro(None, tuple(_pieces(body))) for name, body in defines.items() if name != "__declspec"
         }
         self.kept: set[str] = set()
+        self.varied: set[str] = set()
+        """Names that meant something else before: the text that was written out cannot tell which."""
         self.pieces: list[str] = []
         self.starts: list[int] = []
         self.places: list[Place] = []
@@ -333,7 +335,8 @@ class _Preprocessor:
         if (define := _DEFINE.match(line)) is not None:
             self.define(define)
         elif (undef := _UNDEF.match(line)) is not None:
-            self.macros.pop(undef[1], None)
+            if self.macros.pop(undef[1], None) is not None and undef[1] in self.kept:
+                self.varied.add(undef[1])
             self.kept.discard(undef[1])
         elif re.match(r"#\s*pragma\s+once\b", line):
             self.once.add(path)
@@ -353,11 +356,13 @@ class _Preprocessor:
         if define[2] is None:
             if name in self.macros and name not in PREDEFINED and self.macros[name].body != body:
                 # A name with several meanings in turn stands for what it means at each place.
+                if name in self.kept:
+                    self.varied.add(name)
                 self.kept.discard(name)
                 self.macros[name] = _Macro(None, body)
                 return
             self.macros[name] = _Macro(None, body)
-            if body and name not in PREDEFINED and self.is_constant(body):
+            if body and name not in PREDEFINED and name not in self.varied and self.is_constant(body):
                 self.kept.add(name)
             return
         parameters = [part.strip() for part in listed.split(",")] if listed.strip() else []
