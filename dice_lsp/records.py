@@ -195,6 +195,8 @@ class Reference:
     text: str
     """The function's name, the expression, or empty for `kernel`; for `captured` the file as written, empty for the store."""
     origin: Origin
+    path: str = ""
+    """The file that the function stands in, where that is another than the kernel's."""
 
 
 @frozen

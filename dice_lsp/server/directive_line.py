@@ -12,7 +12,6 @@ from attrs import frozen
 
 from dice_lsp.records import BufferSpec, Dim, Kernel, LaunchSpec, Parameter, Reference, Role, Tolerance
 from dice_lsp.source.directives import Directive
-from dice_lsp.source.expressions import SIZEOF, canonical_type
 
 WIDTH = 80
 """Columns of a line: the limit of clang-format's own styles."""
@@ -340,8 +339,3 @@ def _tolerance(tolerance: Tolerance) -> str:
     else:
         said = f"{tolerance.rtol!r}" + (f" {tolerance.atol!r}" if tolerance.atol is not None else "")
     return f"{tolerance.buffer} {said}".strip()
-
-
-def is_plain_scalar(parameter: Parameter) -> bool:
-    """Whether a parameter is a number, and no struct that is passed by value."""
-    return not parameter.pointer and canonical_type(parameter.element) in SIZEOF

@@ -1,8 +1,9 @@
 """What a function's body stands on: the macros, functions and type names of its text and of the headers around it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 from attrs import frozen
 
@@ -72,6 +73,7 @@ class Context:
 
 
 EMPTY = Context()
+_NO_DEFINES: Mapping[str, str] = MappingProxyType({})
 
 
 @frozen(eq=False)
@@ -85,8 +87,8 @@ class _Tables:
     """Structs and function-like macros with dynamic shared memory inside."""
 
 
-@lru_cache(maxsize=16)
-def _tables(model: SourceModel) -> _Tables:
+@lru_cache(maxsize=64)
+def _tables(model: SourceModel, defines: tuple[tuple[str, str], ...]) -> _Tables:
     macros: dict[str, Macro | None] = {}
     for span in model.skeleton.directives:
         match = _MACRO.match(model.text, span.start, span.end)
@@ -104,7 +106,7 @@ def _tables(model: SourceModel) -> _Tables:
         if callee is not None:
             functions[function.name] = (*functions.get(function.name, ()), callee)
     types: dict[str, str | None] = {}
-    dead = _dead(model)
+    dead = _dead(model, dict(defines))
     for declaration in model.skeleton.declarations:
         if declaration.end - declaration.start > 400 or any(a <= declaration.start < b for a, b in dead):
             continue
@@ -136,9 +138,8 @@ _CONDITION = re.compile(r"#\s*(ifdef|ifndef|if|elif|else|endif|define|undef)\b\s
 _DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
 
 
-def _dead(model: SourceModel) -> list[tuple[int, int]]:
-    """The parts of a text that `#if` leaves out when nothing is defined but what the text itself defines."""
-    defined: dict[str, str] = {}
+def _dead(model: SourceModel, defined: dict[str, str]) -> list[tuple[int, int]]:
+    """The parts of a text that `#if` leaves out when nothing else is defined but what the text itself defines."""
     # For each open condition: whether what is around it counts, whether a branch was taken, whether this one is.
     stack: list[tuple[bool, bool, bool]] = []
     parts: list[tuple[int, int]] = []
@@ -220,9 +221,12 @@ def _closing(text: str, at: int, limit: int | None = None) -> int:
     return -1
 
 
-def context_for(body: str, models: Sequence[SourceModel]) -> Context:
-    """The macros, functions and types that a body's names lead to; of two texts that define a name, the first counts."""
-    tables = [_tables(model) for model in models]
+def context_for(body: str, models: Sequence[SourceModel], defines: Mapping[str, str] = _NO_DEFINES) -> Context:
+    """The macros, functions and types that a body's names lead to; of two texts that define a name, the first counts.
+
+    `defines` are the macros that the build defines.
+    """
+    tables = [_tables(model, tuple(sorted(defines.items()))) for model in models]
     macros: dict[str, Macro] = {}
     callees: dict[str, tuple[Callee, ...]] = {}
     types: dict[str, str] = {}
@@ -291,8 +295,15 @@ def _model_of(text: str) -> SourceModel:
 
 def models_around(model: SourceModel, path: str, project: ProjectTexts | None) -> tuple[SourceModel, ...]:
     """The project's headers that a text includes, directly or through others, the nearest first."""
+    return tuple(files_around(model, path, project).values())
+
+
+def files_around(
+    model: SourceModel, path: str, project: ProjectTexts | None, siblings: Callable[[str], bool] | None = None
+) -> dict[str, SourceModel]:
+    """The same by their paths, and then the other files of the folder whose texts `siblings` wants."""
     if project is None:
-        return ()
+        return {}
     found: dict[str, SourceModel] = {}
     waiting = [(path, model)]
     while waiting:
@@ -305,7 +316,11 @@ def models_around(model: SourceModel, path: str, project: ProjectTexts | None) -
             if text is not None and len(text) <= MAX_HEADER:
                 found[header] = _model_of(text)
                 waiting.append((header, found[header]))
-    return tuple(found.values())
+    for sibling in project.siblings(path) if siblings is not None else ():
+        text = project.text(sibling) if sibling not in found and len(found) < MAX_AROUND else None
+        if text is not None and len(text) <= MAX_HEADER and siblings is not None and siblings(text):
+            found[sibling] = _model_of(text)
+    return found
 
 
 def resolved_type(name: str, types: Mapping[str, str]) -> str:

@@ -93,7 +93,10 @@ def launch_spec(
     def wanted() -> dict[str, SourceModel]:
         return files_around(model, path, project, lambda other: may_hold_reference(kernel, other))
 
-    return _Builder(text, kernel, model, directive, program, calls, models_around(model, path, project), wanted).build()
+    defines = {} if project is None else project.defines
+    return _Builder(
+        text, kernel, model, directive, program, calls, models_around(model, path, project), wanted, defines
+    ).build()
 
 
 class _Builder:
@@ -107,9 +110,11 @@ class _Builder:
         calls: PythonCalls | None = None,
         around: tuple[SourceModel, ...] = (),
         others: Callable[[], dict[str, SourceModel]] = dict,
+        defines: Mapping[str, str] | None = None,
     ) -> None:
         self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
         self.calls, self.around, self.others = calls, around, others
+        self.defines = defines or {}
         self.read_members: dict[str, tuple[Leaf, ...]] = {}
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
@@ -139,7 +144,15 @@ class _Builder:
             if launch.grid is None or launch.block is None or launch.smem_bytes is None or launch.problems:
                 continue
             builder = _Builder(
-                self.text, self.kernel, self.model, self.directive, self.program, self.calls, self.around, self.others
+                self.text,
+                self.kernel,
+                self.model,
+                self.directive,
+                self.program,
+                self.calls,
+                self.around,
+                self.others,
+                self.defines,
             )
             other = builder.spec_of(launch, [])
             dims = {dim.name: dim.values[0] for dim in other.dims}
@@ -310,7 +323,7 @@ class _Builder:
         model = model or self.model
         body = model.text[start:end]
         typed = tuple(evolve(p, element=self.element(p)) for p in parameters) if is_kernel else parameters
-        context = context_for(body, (model, *self.around))
+        context = context_for(body, (model, *self.around), self.defines)
         constants = {name: value for header in reversed(self.around) for name, value in header.values.items()}
         constants |= model.values
         constants |= self.constants
@@ -682,6 +695,12 @@ class _Builder:
                 for row in SMALLER_VALUES.get(len(labels), ())
                 if holds(row) and self.fits(row, first, labels, own, grid, block, buffers)
             ]
+        if any(
+            buffer.origin is Origin.LAUNCH_SITE and not any(names_in(extent) & set(labels) for extent in buffer.extents)
+            for buffer in buffers
+        ):
+            # Memory of a fixed size holds no more than the launch's own sizes need.
+            rows = [row for row in rows if all(a <= b for a, b in zip(row, first, strict=True))]
         if not known or scalable:
             rows = [
                 row

@@ -54,8 +54,13 @@ _PLACE = re.compile(
 """What a parameter's name says of where its memory is."""
 
 
-def find_reference(kernel: Kernel, model: SourceModel, template: Mapping[str, str]) -> Reference | None:
-    """The CPU function of a kernel: by its name, else the only host function with the same parameters."""
+def find_reference(
+    kernel: Kernel, model: SourceModel, template: Mapping[str, str], others: Mapping[str, SourceModel] | None = None
+) -> Reference | None:
+    """The CPU function of a kernel: by its name, else the only host function with the same parameters.
+
+    `others` are files around the text, by their paths, the nearest first: a function of theirs counts by its name alone.
+    """
     hosts = [f for f in model.functions if f.is_host and not f.template and f.return_type in ("void", "")]
     fitting = [f for f in hosts if f.name != kernel.name and matched_parameters(f, kernel, template) is not None]
     for base in _bases(kernel.name):
@@ -71,7 +76,21 @@ def find_reference(kernel: Kernel, model: SourceModel, template: Mapping[str, st
         and any(p.pointer for p in f.parameters)
         and not _belongs_to_another(f, kernel, model)
     ]
-    return Reference("function", same[0].name, Origin.INFERRED) if len(same) == 1 else None
+    if len(same) == 1:
+        return Reference("function", same[0].name, Origin.INFERRED)
+    for base in _bases(kernel.name):
+        for path, other in (others or {}).items():
+            for function in other.functions:
+                plain = function.is_host and not function.template and function.return_type in ("void", "")
+                if plain and function.name.lower() in _names(base) and matched_parameters(function, kernel, template):
+                    return Reference("function", function.name, Origin.INFERRED, path)
+    return None
+
+
+def may_hold_reference(kernel: Kernel, text: str) -> bool:
+    """Whether a text has a word that a CPU function of the kernel may be called by; what has none need not be read."""
+    lower = text.lower()
+    return any(name in lower for base in _bases(kernel.name) for name in _names(base))
 
 
 def _belongs_to_another(function: Function, kernel: Kernel, model: SourceModel) -> bool:

@@ -436,8 +436,9 @@ class Worker:
         toolkit = self.compiler.toolkit
         reference = ""
         if wanted.spec.reference is not None and wanted.spec.reference.via == "function":
-            functions = [f for f in parse(wanted.text).functions if f.name == wanted.spec.reference.text]
-            reference = " ".join(wanted.text[f.start : f.end] for f in functions)
+            home = _text_of(wanted.spec.reference.path) if wanted.spec.reference.path else wanted.text
+            functions = [f for f in parse(home).functions if f.name == wanted.spec.reference.text]
+            reference = " ".join(home[f.start : f.end] for f in functions)
         digest = hashlib.sha256()
         for part in (
             sliced, json.dumps(to_wire(without_places(wanted.spec)), sort_keys=True), reference, repr(wanted.flags),
@@ -593,6 +594,15 @@ def _with_timed_checks(verdict: Verdict, timing: TimingResult) -> Verdict:
     if not isinstance(verdict, Verified) or not isinstance(timing, Timing):
         return verdict
     return evolve(verdict, checks=in_order((*verdict.checks, "timed_outputs", "physical_limit")))
+
+
+def _text_of(path: str) -> str:
+    """A file's text; empty for one that cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _light(build: Build) -> Build:

@@ -19,6 +19,7 @@ from attrs import evolve, field, frozen
 
 from dice_lsp.records import BufferSpec, CompileFailed, Kernel, Parameter, Reference, Role
 from dice_lsp.source.kernels import Function, parse
+from dice_lsp.source.references import matched_parameters
 from dice_lsp.source.slice import device_slice
 from dice_lsp.source.tokens import without_comments
 from dice_lsp.worker.arguments import POISON_BYTES, Bound, BoundBuffer, Distribution, scalar_bytes
@@ -176,7 +177,7 @@ def open_reference(
         case "torch":
             return TorchYardstick(reference.text, kernel, buffers, seed)
         case "function":
-            return _open_function(reference.text, text, accepted_text, kernel, source, host, deadline_s, seed)
+            return _open_function(reference, text, accepted_text, kernel, source, host, deadline_s, seed)
         case "kernel":
             if baseline is None:
                 return BadReference("there is no accepted kernel to compare with")
@@ -482,12 +483,21 @@ def function_element(parameter: Parameter, precise: bool) -> Element:
 
 
 def _open_function(
-    name: str, text: str, accepted_text: str | None, kernel: Kernel, source: Source, host: Backend | None,
+    reference: Reference, text: str, accepted_text: str | None, kernel: Kernel, source: Source, host: Backend | None,
     deadline_s: float, seed: int,
 ) -> "FunctionYardstick | BadReference":  # fmt: skip
+    name = reference.text
     if host is None:
         return BadReference(f"the reference {name} needs a C++ compiler and none was found")
-    home, functions = _functions(name, text, accepted_text, kernel)
+    if reference.path:
+        try:
+            with open(reference.path, encoding="utf-8", errors="replace") as file:
+                home = file.read()
+        except OSError:
+            return BadReference(f"the file of the reference {name} cannot be read: {reference.path}")
+        functions, source = _named(home, name), evolve(source, path=reference.path)
+    else:
+        home, functions = _functions(name, text, accepted_text, kernel)
     if not functions:
         return BadReference(f"there is no function `{name}` in this file")
     function = functions[0]
@@ -562,6 +572,8 @@ def _match(function: Function, kernel: Kernel) -> "dict[str, str] | BadReference
         a.pointer == b.pointer for a, b in zip(kernel.parameters, function.parameters, strict=True)
     ):
         matched = {a.name: b.name for a, b in zip(kernel.parameters, function.parameters, strict=True)}
+    elif (placed := matched_parameters(function, kernel, {})) is not None:
+        matched = {mine: name for name, mine in placed.items()}
     else:
         missing = next((name for name in names if name not in own), names[0] if names else "")
         return BadReference(

@@ -277,6 +277,10 @@ template <class E> __device__ void store(E* at, Pack<E> v) { *reinterpret_cast<i
     found = read_accesses(body, kernel.parameters, {}, is_kernel=True, context=context)
     said = extents(found, kernel.parameters[:2])
     assert {label: extent.size.spelled() for label, extent in said.items()} == dict.fromkeys("yx", "8 * cdiv(n, 8)")
+    # What the build defines decides which type is meant.
+    wide = context_for(body, (model, *models_around(model, "/p/k.cu", project)), {"WIDE": "1"})
+    found = read_accesses(body, kernel.parameters, {}, is_kernel=True, context=wide)
+    assert extents(found, kernel.parameters[:2])["x"].size.spelled() == "2 * cdiv(n, 2)"
     assert models_around(model, "/p/k.cu", None) == ()
 
 
@@ -333,3 +337,46 @@ def test_a_body_without_end_is_read_in_time():
     assert found[1].startswith("io y[n + 2999]")
     deep = "for (int a = 0; a < n; a++) {" * 300 + "y[a] = 1;" + "}" * 300
     assert len(sizes("float* y, int n", deep)) == 1
+
+
+VADD_KERNEL = "__global__ void add_kernel3(const float* d_x, float* d_y, int n, int pitch) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) d_y[i] = d_x[i] + 1; }\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "found"),
+    [
+        ("add_cpu", "const float* h_x, float* h_y, int n", True),
+        ("addOnHost", "const float* x, float* y, int n", True),
+        ("serial_add", "const float* host_x, float* host_y, int n", True),
+        ("compute_add_cpu", "const float* x, float* y, int n", True),
+        ("compute_add", "const float* x, float* y, int n", False),
+        ("add_cpu", "const double* x, float* y, int n", False),
+        ("add_cpu", "const float* x, int n", False),
+    ],
+)
+def test_a_cpu_function_by_its_name_and_where_its_memory_is(name, parameters, found):
+    text = f"void {name}({parameters}) {{ }}\n" + VADD_KERNEL
+    model = parse(text)
+    reference = launch_spec(text, model.kernels[0], model).reference
+    assert (reference.text if reference else None) == (name if found else None)
+
+
+@pytest.mark.parametrize("place", ["header", "sibling"])
+def test_a_cpu_function_of_a_file_beside(place):
+    function = "void add_gold(const float* x, float* y, int n) { for (int i = 0; i < n; i++) y[i] = x[i] + 1; }\n"
+    text = ('#include "gold.h"\n' if place == "header" else "") + VADD_KERNEL
+    project = Around({"/p/gold.h": function, "/p/other.cpp": "void other(const float* x, float* y, int n) {}\n"})
+    if place == "sibling":
+        project.siblings = lambda path: ("/p/other.cpp", "/p/gold.h")
+    model = parse(text)
+    spec = launch_spec(text, model.kernels[0], model, project=project, path="/p/k.cu")
+    assert spec.reference is not None and (spec.reference.text, spec.reference.path) == ("add_gold", "/p/gold.h")
+    assert launch_spec(text, model.kernels[0], model).reference is None
+    # What the function does with its parameters counts for a kernel whose own subscripts are not followed.
+    blind = text.replace("d_y[i] = d_x[i] + 1", "put(d_y, d_x, i)")
+    model = parse(blind)
+    spec = launch_spec(blind, model.kernels[0], model, project=project, path="/p/k.cu")
+    assert {buffer.name: (buffer.role.value, buffer.extents) for buffer in spec.buffers} == {
+        "d_x": ("in", ("n",)),
+        "d_y": ("out", ("n",)),
+    }
