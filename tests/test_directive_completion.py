@@ -169,11 +169,17 @@ def test_what_was_found_is_readable_when_it_is_taken():
                 assert "${" in item.snippet
 
 
+def test_a_struct_is_set_field_by_field():
+    file = "struct P { float* data; int n; };\n%s\n__global__ void k(P p, float s, float* y) {}\n"
+    assert labels("//dice: set ¦", file=file) == ["p.", "s"]
+    assert labels("//dice: set p.n = 4, ¦", file=file) == ["p.", "s"]
+
+
 def test_a_comment_of_no_kernel_still_knows_the_words():
     assert set(labels("//dice: ¦", "int x;")) == WORDS
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet=st.sampled_from(list("nxyTW=|,;[](){}<>:\"' 012intorefwsh\\/é😀")), max_size=40), st.data())
 def test_any_directive_is_completed_without_an_exception(clauses, data):
     at = data.draw(st.integers(0, len(clauses)))

@@ -25,6 +25,8 @@ from dice_lsp.source.launches import launch_spec
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for folder in ("honest", "data") for path in (ROOT / "tests" / folder).rglob("*.cu"))
+FILES = [path for number, path in enumerate(FILES) if path.parent.name != "frozen" or number % 5 == 0]
+"""Of the generated kernels, which are much alike, every fifth."""
 
 
 def bare(spec):
@@ -121,7 +123,7 @@ def specs(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(specs(), st.sampled_from([20, WIDTH, 400]))
 def test_any_launch_survives_being_written_and_read(spec, width):
     # A function that could be the reference would be found without the clause.

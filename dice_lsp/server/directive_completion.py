@@ -230,6 +230,9 @@ class _Place:
     def template(self) -> dict[str, str]:
         return {**(dict(self.spec.template) if self.spec else {}), **self.known.directive.template}
 
+    def template_parameters(self) -> tuple[str, ...]:
+        return self.kernel.template if self.kernel is not None else ()
+
     def buffers(self, word: str) -> Iterator[Item]:
         entry, stack = self.entry(), self.inside()
         if stack:
@@ -341,9 +344,17 @@ class _Place:
                 if name not in said:
                     yield Item(name, name if followed else f"{name} = ", "parameter", "template parameter", help_text)
             for parameter in self.parameters if word == "set" else ():
-                if not parameter.pointer and parameter.name not in said:
-                    text = parameter.name if followed else f"{parameter.name} = "
-                    yield Item(parameter.name, text, "parameter", parameter.spelling, help_text)
+                if parameter.pointer or parameter.name in said:
+                    continue
+                element = self.template().get(parameter.element, parameter.element)
+                fields = [parameter.name]
+                if canonical_type(element) not in SIZEOF and element not in self.template_parameters():
+                    # A struct that is passed by value is set field by field.
+                    known = self.spec.scalars if self.spec is not None else {}
+                    fields = [name for name in known if name.startswith(f"{parameter.name}.")] or [f"{parameter.name}."]
+                for name in fields:
+                    text = name if followed or name.endswith(".") else f"{name} = "
+                    yield Item(name, text, "parameter", parameter.spelling, help_text)
         elif word == "with" and entry[-1] == "=" and self.kernel is not None:
             yield from self.template_values(entry[0])
         elif word == "set" and self.wants_operand():

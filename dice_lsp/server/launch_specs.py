@@ -3,7 +3,6 @@
 A check reads its own: what it says about a kernel is of the text that was checked.
 """
 
-import hashlib
 from collections import OrderedDict
 
 from dice_lsp.records import Kernel, LaunchSpec
@@ -13,7 +12,7 @@ from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.python_calls import calls_of
 
 KEPT = 512
-Key = tuple[str, bool, bytes, int]
+Key = tuple[str, str, bool, int, int]
 
 
 class LaunchSpecs:
@@ -45,15 +44,13 @@ class LaunchSpecs:
 
 def spec_key(snapshot: Snapshot, kernel: Kernel, *, bare: bool) -> Key:
     """Equal where the spec is: for the same text, `bare` without the kernel's directives, and the same project."""
-    text, at = snapshot.model.text, 0
-    digest = hashlib.sha256()
-    directive = snapshot.directives.get(kernel.id)
-    for start, end in directive.comments if bare and directive is not None else ():
-        digest.update(text[at:start].encode("utf-8", "replace"))
-        at = end
-    digest.update(text[at:].encode("utf-8", "replace"))
+    text, directive = snapshot.model.text, snapshot.directives.get(kernel.id)
+    if bare and directive is not None:
+        ends = [0, *(at for comment in directive.comments for at in comment), len(text)]
+        text = "".join(text[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True))
     generation = 0 if snapshot.project is None else snapshot.project.generation
-    return (kernel.id, bare, digest.digest(), generation)
+    # A text remembers its hash, and a digest of a long one at each look would hold the loop up.
+    return (snapshot.document.uri, kernel.id, bare, hash(text), generation)
 
 
 def read_spec(snapshot: Snapshot, kernel: Kernel, directive: Directive) -> LaunchSpec:
