@@ -295,6 +295,48 @@ def test_processes_that_the_program_starts(project):
     assert report.kernels["scale"] == 2 and report.kernels["bump"] == 1
 
 
+# A card's own
+
+
+@pytest.fixture
+def recorded_on_a_card(tmp_path: Path) -> Path:
+    """A project with two programs and what an H200 recorded of them, as the files were written there."""
+    (tmp_path / ".dice" / "captures").mkdir(parents=True)
+    for recorded in (DATA / "recorded").glob("*.capture"):
+        shutil.copy(recorded, tmp_path / ".dice" / "captures")
+    for source in (DATA / "programs").glob("*.cu"):
+        shutil.copy(source, tmp_path)
+    return tmp_path
+
+
+def test_a_recording_of_a_real_card_is_read(recorded_on_a_card):
+    sums = Project(recorded_on_a_card, recorded_on_a_card / "row_sums.cu").found("row_sums")
+    assert [(found.block[0], found.smem_bytes, address(found, 2)) for found in sums] == [
+        (64, 256, 64), (256, 1024, 1000), (256, 1024, 333),
+    ]  # fmt: skip
+    for found in sums:
+        x = behind(found, address(found, 0), np.float32, 37 * address(found, 2)).reshape(37, -1)
+        assert np.array_equal(x.ravel(), np.arange(x.size, dtype=np.float32) % 101 * np.float32(0.25))
+        assert np.allclose(behind(found, address(found, 1), np.float32, 37, after=True), x.sum(1), rtol=1e-6)
+        assert found.device == "NVIDIA H200" and found.problems == ()
+
+
+def test_every_way_to_launch_on_a_real_card(recorded_on_a_card):
+    ways = Project(recorded_on_a_card, recorded_on_a_card / "ways.cu")
+    first, second, clustered, in_graph, threaded = ways.found("add")
+    assert clustered.cluster == (2, 1, 1) and first.cluster == (1, 1, 1) and threaded.grid == (64, 1, 1)
+    assert in_graph.problems == ("the launch is part of a CUDA graph, of which only the arguments are recorded",)
+    assert first.allocations[0].nbytes == 32768 and address(second, 2) - address(first, 2) == 16384, (
+        "halves of one allocation"
+    )
+    for found in (first, second, clustered, threaded):
+        by = np.frombuffer(found.parameters[1].data, np.float32)[0]
+        before, after = (behind(found, address(found, 2), np.float32, 4096, after=when) for when in (False, True))
+        assert np.array_equal(before + by, after)
+    assert ways.found("spread")[0].cooperative
+    assert [of.kind for of in ways.found("from_host")[0].allocations] == ["host", "device"]
+
+
 # Limits
 
 
