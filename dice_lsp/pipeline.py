@@ -218,7 +218,7 @@ class Engine:
             return _report(candidate, NotCompiled(f"the fill {refused}"))
         job = self._candidate_job(fill, candidate, accepted, verify=fill.settings.verify, benchmark=False)
         judged = await self._worker.judge(job)
-        fill.evidence = judged.evidence
+        fill.evidence, fill.launched = judged.evidence, judged.spec or fill.spec
         return CandidateReport("?", candidate, judged.build, judged.verdict, judged.timing, judged.comparison)
 
     async def _time_candidates(self, fill: "_Fill", accepted: Document | None, baseline: Baseline | None) -> None:
@@ -231,7 +231,7 @@ class Engine:
         kept = baseline if accepted is None else None
         problem = None
         if kept is not None and fill.evidence is not None:
-            problem = mismatch(kept, fill.evidence.device, fill.evidence.driver, fill.spec)
+            problem = mismatch(kept, fill.evidence.device, fill.evidence.driver, fill.launched)
         for done, item in enumerate(verified):
             fill.tell("time", f"timing {done + 1} of {len(verified)}")
             job = self._candidate_job(fill, item.candidate, accepted, verify=False, benchmark=True)
@@ -523,6 +523,8 @@ class _Fill:
         self.reports: list[CandidateReport] = []
         self.decode: DecodeStats | None = None
         self.reason: str | None = None
+        self.launched = spec
+        """How candidates are launched: what was recorded of the kernel may say that."""
         self.evidence: Evidence | None = None
         """Of a candidate: where they run."""
         self._on_progress = on_progress
