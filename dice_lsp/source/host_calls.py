@@ -20,6 +20,7 @@ from dice_lsp.source.host_values import (
     Lambda,
     Number,
     Pointer,
+    Spot,
     Struct,
     Text,
     Thing,
@@ -230,13 +231,7 @@ def _vector(kind: str, values: tuple[Value, ...]) -> Value:
     return Struct(kind, dict(zip(labels, values, strict=False)))
 
 
-def _spot(value: Value) -> "tuple[int, tuple[str | int, ...]] | None":
-    return (value.cell, value.path) if isinstance(value, Address) else None
-
-
 def _set(machine: "Machine", target: Value, value: Value) -> None:
-    from dice_lsp.source.host_program import Spot
-
     if isinstance(target, Address):
         machine.write(Spot(target.cell, target.path), value)
 
@@ -247,8 +242,6 @@ def _label(machine: "Machine", target: Value) -> str:
 
 def _element(machine: "Machine", target: Value) -> str:
     """The element type of the pointer variable that an allocation is stored in."""
-    from dice_lsp.source.host_program import Spot
-
     if not isinstance(target, Address):
         return "void"
     old = machine.read(Spot(target.cell, target.path))
@@ -353,8 +346,6 @@ def _device_zero(machine: "Machine", values: tuple[Value, ...]) -> Value:
 
 
 def _occupancy(machine: "Machine", values: tuple[Value, ...]) -> Value:
-    from dice_lsp.source.host_program import Spot
-
     for value in values[:2]:
         if isinstance(value, Address):
             machine.forget(Spot(value.cell, value.path), "what the occupancy calculator says")
@@ -390,10 +381,7 @@ def _pow(machine: "Machine", values: tuple[Value, ...]) -> Value:
             result = raised if isinstance(raised, float) else None
         except (OverflowError, ZeroDivisionError):
             result = None
-    source = exponent if base.term.is_constant else base
-    if not (base.term.is_constant and exponent.term.is_constant) and result is not None:
-        return Number(build("f*", (base.term, exponent.term)), "double") if False else opaque("pow", source, result)
-    return opaque("pow", source, result)
+    return opaque("pow", exponent if base.term.is_constant else base, result)
 
 
 def _extreme(which: str) -> "Callable[[Machine, tuple[Value, ...]], Value]":

@@ -28,6 +28,7 @@ from dice_lsp.source.host_tree import (
     declarations,
     described,
     file_scope,
+    parameters_of,
 )
 from dice_lsp.source.host_values import (
     FLOATING,
@@ -39,6 +40,7 @@ from dice_lsp.source.host_values import (
     Lambda,
     Number,
     Pointer,
+    Spot,
     Struct,
     Term,
     Text,
@@ -59,6 +61,7 @@ from dice_lsp.source.host_values import (
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.preprocess import HostText, host_text
 from dice_lsp.source.project import OverlaidTexts, ProjectTexts
+from dice_lsp.source.syntax import body_tree, named
 
 MAX_STEPS = 16_000
 """Statements and expressions of one entry."""
@@ -131,14 +134,6 @@ class HostLaunch:
     """Whether the interpreter came here from `main`."""
     line: int | None = None
     """The line (from 1) where `path` is another file than the kernel's."""
-
-
-@frozen
-class Spot:
-    """A place in memory: a variable, or a part of it."""
-
-    cell: int
-    path: tuple[str | int, ...] = ()
 
 
 class _State:
@@ -316,9 +311,7 @@ class Machine:
         if body is None:
             return NOTHING
         listed = declarator.one("parameters") if declarator is not None else None
-        from dice_lsp.source.host_tree import _parameters
-
-        for parameter, value in zip(_parameters(listed), arguments, strict=False):
+        for parameter, value in zip(parameters_of(listed), arguments, strict=False):
             frame.names[parameter.name] = self.new(parameter.name, parameter.kind, value)
         return self.in_frame(frame, body)
 
@@ -1390,8 +1383,6 @@ class Machine:
         return self.constants[key]
 
     def parsed(self, expression: str) -> Value:
-        from dice_lsp.source.syntax import body_tree, named
-
         body = body_tree(f"{expression};")
         statement = named(body)[0] if body is not None and named(body) else None
         if statement is None or statement.type != "expression_statement":

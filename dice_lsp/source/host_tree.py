@@ -293,7 +293,7 @@ class _Reader:
             owner = owner.split("<")[0].rsplit("::", 1)[-1].strip()
             record = owner if owner in self.scope.records else record
         name = name.strip()
-        parameters = _parameters(tree.one("parameters"))
+        parameters = parameters_of(tree.one("parameters"))
         found = FunctionDef(
             name, record, parameters, template, body, self.scope.source, node.start_byte,
             Kind(returned, pointers), re.search(r"\bstatic\b", head.text) is not None,
@@ -311,7 +311,7 @@ class _Reader:
             if child.kind == "function_declarator":
                 label, parameters = child.one("declarator"), child.one("parameters")
                 if label is not None and parameters is not None and label.kind == "identifier":
-                    kinds = tuple(p.kind.text for p in _parameters(parameters))
+                    kinds = tuple(p.kind.text for p in parameters_of(parameters))
                     self.scope.instantiations.setdefault(f"{label.text}()", []).append(kinds)
                     return
 
@@ -419,7 +419,8 @@ def _reads_like_prototype(declared: Declared) -> bool:
     )
 
 
-def _parameters(tree: Tree | None) -> tuple[Declared, ...]:
+def parameters_of(tree: Tree | None) -> tuple[Declared, ...]:
+    """The parameters of a `parameter_list`."""
     found = []
     for child in tree.kids if tree is not None else ():
         if child.kind not in ("parameter_declaration", "optional_parameter_declaration"):

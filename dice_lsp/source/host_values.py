@@ -159,6 +159,14 @@ class Address:
 
 
 @frozen
+class Spot:
+    """A place in memory: a variable, or a part of it."""
+
+    cell: int
+    path: tuple[str | int, ...] = ()
+
+
+@frozen
 class Struct:
     """A struct by value: `dim3` and those of the text."""
 
