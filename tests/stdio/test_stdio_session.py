@@ -162,8 +162,8 @@ async def test_a_launch_that_is_not_known_can_be_written_down(editor: Editor, ur
     await editor.until_hint(uri, 0, lambda label: "launch unknown" in label)
     action = (await editor.actions(uri, "twice"))["DICE: write //dice: line"]
     assert (await editor.take(action))["applied"]
-    line, rest = editor.texts[uri].split("\n", 1)
-    assert line.startswith("//dice: width = ") and "launch <<<" in line and rest == kernel
+    head, rest = editor.texts[uri].removesuffix(kernel), editor.texts[uri][-len(kernel) :]
+    assert head.startswith("//dice: width = ") and "launch <<<" in head and "// guessed: " in head and rest == kernel
     assert not editor.client.diagnostics.get(uri), "what we write must be readable to us"
     editor.close(uri)
 
