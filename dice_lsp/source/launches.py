@@ -143,6 +143,8 @@ class _Builder:
                 return
             if launch.grid is None or launch.block is None or launch.smem_bytes is None or launch.problems:
                 continue
+            if launch.free and not launches[0].free:
+                continue  # made-up sizes beside those of the program itself would be no launch of its
             builder = _Builder(
                 self.text,
                 self.kernel,

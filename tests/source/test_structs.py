@@ -1,10 +1,11 @@
 """The members of plain structs, and None for what is not plain."""
 
 import pytest
+from attrs import evolve
 
 from dice_lsp.records import Role
 from dice_lsp.source.kernels import parse
-from dice_lsp.source.launches import launch_spec
+from dice_lsp.source.launches import _Builder, launch_spec
 from dice_lsp.source.structs import leaves
 
 
@@ -131,3 +132,25 @@ def test_a_directive_fills_members():
     assert spec.launchable, spec.unknown
     assert [(b.name, b.role) for b in spec.buffers] == [("w.in", Role.IN), ("w.out", Role.OUT)]
     assert spec.scalars["w.n"] == "n" and spec.dims[0].values == (1000, 33)
+
+
+def test_made_up_sizes_are_no_case_beside_those_of_the_program(monkeypatch):
+    text = """
+    __global__ void k(float* x, int n) { int i = threadIdx.x; if (i < n) x[i] = 1; }
+    int main() {
+        float* x;
+        cudaMalloc(&x, 64 * sizeof(float));
+        k<<<1, 64>>>(x, 64);
+        k<<<1, 32>>>(x, 32);
+    }
+    """
+    assert [case.label for case in spec_of(text).cases] == ["launch at line 7"]
+    found = _Builder.launches
+
+    def second_made_up(builder):
+        first, second = found(builder)
+        return [first, evolve(second, free=frozenset({"n"}))]
+
+    monkeypatch.setattr(_Builder, "launches", second_made_up)
+    spec = spec_of(text)
+    assert spec.launchable and spec.label == "launch at line 6" and spec.cases == ()
