@@ -8,7 +8,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dice_lsp.records import BufferSpec, Dim, LaunchSpec, Origin, Reference, Role, Tolerance
+from dice_lsp.records import BufferSpec, Confidence, Dim, LaunchSpec, Origin, Reference, Role, Tolerance
 from dice_lsp.server.directive_line import (
     WIDTH,
     directive_line,
@@ -152,6 +152,21 @@ def test_what_is_not_known_is_a_guess_and_says_so():
     written = with_line(text, kernel, lines)
     found = launch_spec(written, parse(written).kernels[0], parse(written))
     assert found.launchable
+
+
+def test_what_a_spec_only_guesses_is_marked_too():
+    text = "__global__ void k(float* y, int n, int m) {}\n"
+    spec = LaunchSpec(
+        "k", (Dim("n", (64,), Origin.DEFAULT), Dim("m", (3,), Origin.LAUNCH_SITE)),
+        (BufferSpec("y", Role.OUT, ("n",), "normal", Origin.INFERRED),), grid=("n", "1", "1"), block=("32", "1", "1"),
+        confidence={"dims.n": Confidence.GUESS, "grid": Confidence.GUESS, "block": Confidence.LIKELY},
+    )  # fmt: skip
+    (kernel,) = parse(text).kernels
+    assert directive_lines(kernel, spec, Directive()) == (
+        "//dice: n = 64, m = 3; out y[n]; launch <<<n, 32>>>  // guessed: n, grid",
+    )
+    (snippet,) = directive_snippet(kernel, spec, Directive())
+    assert snippet == "//dice: n = ${1:64}, m = 3; out y[n]; launch <<<${2:n}, 32>>>"
 
 
 def test_only_what_is_missing_is_written_and_a_snippet_asks_for_what_is_guessed():

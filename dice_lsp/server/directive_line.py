@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-from dice_lsp.records import BufferSpec, Dim, Kernel, LaunchSpec, Parameter, Reference, Role, Tolerance
+from dice_lsp.records import BufferSpec, Confidence, Dim, Kernel, LaunchSpec, Parameter, Reference, Role, Tolerance
 from dice_lsp.source.directives import Directive
 
 WIDTH = 80
@@ -165,6 +165,11 @@ def _guess(text: str, name: str) -> _Piece:
     return _Piece(f"{_OPEN}{text}{_CLOSE}", (name,))
 
 
+def _stated(spec: LaunchSpec, field: str, text: str, name: str) -> _Piece:
+    """What a spec says, which may be a guess of its own."""
+    return _guess(text, name) if spec.confidence.get(field) is Confidence.GUESS else _Piece(text)
+
+
 def _expression(text: str) -> str:
     return " ".join(text.split())
 
@@ -245,7 +250,8 @@ def _sizes(kernel: Kernel, spec: LaunchSpec, given: Directive) -> Iterator[tuple
     known = {dim.name for dim in spec.dims}
     for dim in spec.dims:
         if dim.name not in said:
-            yield dim.name, _Piece(f"{dim.name} = {values_text(dim.values)}")
+            values = _stated(spec, f"dims.{dim.name}", values_text(dim.values), dim.name)
+            yield dim.name, _Piece(f"{dim.name} = {values.text}", values.guesses)
     free = [name for name in _integers(kernel) if name not in known | said | spec.scalars.keys()]
     if not free and not known | said and not _integers(kernel) and _has_unknown_sizes(kernel, spec):
         free = ["n"]
@@ -290,8 +296,11 @@ def _role(parameter: Parameter) -> Role:
 
 
 def _launch(spec: LaunchSpec, size: str) -> _Piece:
-    grid = _guess(f"cdiv({size}, 256)", "grid") if spec.grid is None else _Piece(size_text(spec.grid))
-    block = _guess("256", "block") if spec.block is None else _Piece(size_text(spec.block))
+    grid, block = _guess(f"cdiv({size}, 256)", "grid"), _guess("256", "block")
+    if spec.grid is not None:
+        grid = _stated(spec, "grid", size_text(spec.grid), "grid")
+    if spec.block is not None:
+        block = _stated(spec, "block", size_text(spec.block), "block")
     shared = _Piece("" if spec.smem_bytes in ("", "0") else _expression(spec.smem_bytes))
     if not shared.text and any("dynamic shared memory" in sentence for sentence in spec.unknown):
         shared = _guess("48K", "shared memory")
