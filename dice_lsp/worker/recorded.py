@@ -380,7 +380,9 @@ def _bind(
         scalars[parameter.name] = BoundScalar(parameter.name, element, value)
     used = sorted({use.allocation for found in uses.values() for _, use in found})
     if (needed := sum(recorded.allocations[index].nbytes for index in used)) > memory_limit_bytes:
-        raise _Refused(f"its buffers have {needed >> 20} MiB, more than {memory_limit_bytes >> 20}", too_large=True)
+        raise _Refused(
+            f"its buffers have {needed} bytes, there is room for {max(0, memory_limit_bytes)}", too_large=True
+        )
     buffers: dict[str, BoundBuffer] = {}
     expected: dict[str, Array] = {}
     names: dict[int, str] = {}

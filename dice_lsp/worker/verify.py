@@ -34,7 +34,6 @@ from dice_lsp.records import (
 from dice_lsp.source.tokens import without_comments
 from dice_lsp.worker import machine_code
 from dice_lsp.worker.arguments import (
-    MEMORY_LIMIT_BYTES,
     BadSpec,
     Bound,
     BoundBuffer,
@@ -127,8 +126,9 @@ _MOST_NEAR = 2
 _ANY_STEPS = 1 << 62
 """Nothing tells how long a recorded launch takes: it has all the time that is allowed."""
 _EMULATED_THREADS = 1 << 20
-_EMULATED_BYTES = 256 << 20
 """Most of a recorded launch that is emulated."""
+_RECORDED_BYTES = 256 << 20
+"""Memory of all recorded launches that are tried: what is expected and what comes out takes several times as much."""
 
 _NO_OPINION = Difference(np.inf, 1, 1, 0)
 
@@ -344,13 +344,14 @@ class Judge:
         if self.spec.captured is not None:
             launches.setdefault(self.spec.captured, own_label(self.spec))
         tries: list[Try] = []
-        limit = _EMULATED_BYTES if self.on_host else MEMORY_LIMIT_BYTES
+        room = _RECORDED_BYTES
         for launch, label in launches.items():
-            case = bind_recorded(launch, label, self.spec, self.job.kernel, self.source.compiled, limit)
+            case = bind_recorded(launch, label, self.spec, self.job.kernel, self.source.compiled, room)
             if isinstance(case, BadSpec):
                 self.notes.append(case.reason)
                 continue
             bound = case.bound
+            room -= bound.bytes
             if self.on_host and math.prod((*bound.grid, *bound.block)) > _EMULATED_THREADS:
                 self.notes.append(f"{label} has too many threads to be emulated")
                 continue

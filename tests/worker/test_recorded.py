@@ -423,6 +423,18 @@ def test_many_launches_are_few_cases(store: Store) -> None:
     assert spec.label == "captured 34" and len(spec.cases) == module.MOST_LAUNCHES - 1
 
 
+def test_recorded_memory_is_bounded_as_a_whole(
+    store: Store, host: HostBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (8, 16, 24):
+        record_add(store, n=n)
+        store.launches[-1] = attrs.evolve(store.launches[-1], block=(32 + n, 1, 1))
+    monkeypatch.setattr("dice_lsp.worker.verify._RECORDED_BYTES", 2 * 4 * (8 + 24))
+    verdict = check(host, "add")
+    assert isinstance(verdict, Verified) and verdict.reference == "what the program left in captured 1, captured 2"
+    assert any("captured 3 is not run again: its buffers have" in note for note in verdict.notes)
+
+
 def test_a_result_that_was_there_before_says_nothing(store: Store, host: HostBackend) -> None:
     left = X + np.float32(1.5)
     memory = [(0x7F0000000000, X, X), (0x7F0000100000, left.copy(), left)]
