@@ -203,6 +203,7 @@ class _Sizes:
         self.constants = constants
         self.forced = accesses.forced_block
         self.indices = index_values(accesses)
+        self.undrawn = accesses.indices
         self.values: dict[str, Polynomial] = {}
         for kind, sizes in (("gridDim", launched.grid), ("blockDim", launched.block)) if launched is not None else ():
             for axis, text in zip("xyz", sizes, strict=True):
@@ -242,7 +243,10 @@ class _Sizes:
             return access
         subscript = self.put(access.subscript)
         guards = tuple(Guard(self.put(g.part), g.operator, self.put(g.bound)) for g in access.guards)
-        ranges = {label: self.range_(label, _drawn(label, old, self.indices)) for label, old in access.ranges.items()}
+        ranges = {
+            label: self.range_(label, old if source_of(label) in self.undrawn else _drawn(label, old, self.indices))
+            for label, old in access.ranges.items()
+        }
         return evolve(access, subscript=subscript, ranges=ranges, guards=guards)
 
 
@@ -439,8 +443,10 @@ def _size(access: Access, *, relaxed: bool) -> Polynomial | None:
     for option in options:
         if option is None:
             continue
-        simpler = best is not None and option.monomial and not best.monomial and not at_least(option, best)
-        if best is None or at_least(best, option) or simpler:
+        # A clean bound is that of the memory, where a smaller one may be that of what is touched.
+        simpler = best is not None and option.monomial and not best.monomial
+        smaller = best is not None and at_least(best, option) and (option.monomial or not best.monomial)
+        if best is None or smaller or (simpler and not at_least(option, best)):
             best = option
     return best
 

@@ -566,6 +566,9 @@ class Values:
         ranges = {n: self.range_of(n) for n in names if varies(n)}
         for label in names:
             if label in self.loads and subscript is not None and place.buffer in self.pointers:
+                if stores and atomic is None:
+                    # Where two threads write is up to the data: a permutation, or a race.
+                    self.indices.add(self.loads[label])
                 self.gathered(place.buffer, subscript, label, ranges)
         for label in self.bases_of(subscript):
             if label.startswith("threadIdx."):

@@ -24,7 +24,7 @@ from dice_lsp.records import (
     Reference,
     Role,
 )
-from dice_lsp.source.accesses import INTEGERS, Accesses, Extent, IndexUse, Launched, Range, extents
+from dice_lsp.source.accesses import INDEX_VALUES, INTEGERS, Accesses, Extent, IndexUse, Launched, Range, extents
 from dice_lsp.source.body import read_accesses
 from dice_lsp.source.device_code import context_for, files_around, models_around
 from dice_lsp.source.directives import Directive, parse_directives
@@ -463,6 +463,10 @@ class _Builder:
                 )
             elif (count := counts.get(buffer.name)) is not None:
                 found[number] = evolve(buffer, init=f"int(0,{count})")
+                if count == str(INDEX_VALUES):
+                    made_up = {buffer.name, *own.gathers.get(buffer.name, "").split()}
+                    made_up |= {use.buffer for use in own.index_uses if use.source == buffer.name}
+                    self.confidence |= {f"buffers.{label}": Confidence.GUESS for label in made_up}
         return found
 
     def buffer(

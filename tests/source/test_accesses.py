@@ -380,3 +380,13 @@ def test_a_cpu_function_of_a_file_beside(place):
         "d_x": ("in", ("n",)),
         "d_y": ("out", ("n",)),
     }
+
+
+def test_a_scatter_by_made_up_indices_is_not_guessed():
+    """Two threads that write one place race: whether they do is up to the indices, which nobody knows."""
+    scatter = f"{GID} if (i < n) y[idx[i]] = x[i];"
+    spec = spec_of("const float* x, const int* idx, float* y, int n", scatter)
+    assert any("the values of idx decide which memory is used" in sentence for sentence in spec.unknown)
+    adds = spec_of("const float* x, const int* idx, float* y, int n", f"{GID} if (i < n) atomicAdd(&y[idx[i]], x[i]);")
+    assert adds.unknown == ()
+    assert {adds.confidence[f"buffers.{label}"].value for label in ("idx", "y")} == {"guess"}

@@ -90,8 +90,10 @@ def test_what_is_inferred_without_directives_agrees_with_them() -> None:
             def size(buffer: BufferSpec, names: dict[str, int] = names) -> int:
                 return prod(evaluate(extent, names) for extent in buffer.extents)
 
+            # What made-up indices point into is as large as they are.
+            made_up = any(buffer.init.startswith("int(0,") for buffer in inferred.buffers)
             for buffer in inferred.buffers:
-                assert size(buffer) >= size(buffers[buffer.name]), (task.stem, buffer)
+                assert made_up or size(buffer) >= size(buffers[buffer.name]), (task.stem, buffer)
                 assert size(buffer) == size(buffers[buffer.name]) or buffer.role is not Role.OUT, (task.stem, buffer)
         for buffer in inferred.buffers:
             wanted = buffers[buffer.name].role
