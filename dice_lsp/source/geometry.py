@@ -3,6 +3,7 @@
 Sound or silent: each function answers with what the body leaves no doubt about, or with a phrase that says why not.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -68,6 +69,8 @@ def inferred_block(own: Accesses, kernel: Kernel, constants: Mapping[str, int]) 
         if missing:
             return None, f"its size in {missing[0]} is not built into the kernel"
         x, y, z = (str(sides.get(axis) or 1) for axis in "xyz")
+        if not _within(own, (x, y, z), constants):
+            return None, "its shared memory is too small for the block that it has built in"
         return (x, y, z), ""
     if own.shared:
         for shape in _candidates(own, axes, kernel, constants):
@@ -125,6 +128,17 @@ def _reaches(own: Accesses, shape: Size, constants: Mapping[str, int]) -> bool:
         size is not None and len(own.shared[label].sizes) == 1 and size.constant == own.shared[label].sizes[0]
         for label, size in touched.items()
     )
+
+
+def _within(own: Accesses, shape: Size, constants: Mapping[str, int]) -> bool:
+    """Whether a block stays inside of all shared arrays, as far as that is known."""
+    for label, size in shared_extents(own, shape, constants).items():
+        sides = own.shared[label].sizes if label in own.shared else (None,)
+        known = [side for side in sides if side is not None]
+        if size is not None and size.constant is not None and len(known) == len(sides):
+            if size.constant > math.prod(known):
+                return False
+    return True
 
 
 def _fits(own: Accesses, shape: Size, axes: set[str], constants: Mapping[str, int]) -> bool:

@@ -390,3 +390,10 @@ def test_a_scatter_by_made_up_indices_is_not_guessed():
     adds = spec_of("const float* x, const int* idx, float* y, int n", f"{GID} if (i < n) atomicAdd(&y[idx[i]], x[i]);")
     assert adds.unknown == ()
     assert {adds.confidence[f"buffers.{label}"].value for label in ("idx", "y")} == {"guess"}
+
+
+def test_a_built_in_block_that_does_not_fit_its_shared_memory_is_not_guessed():
+    body = "__shared__ float s[16]; int i = blockIdx.x * 64 + threadIdx.x; s[threadIdx.x] = i < n ? x[i] : 0; __syncthreads(); if (i < n) y[i] = s[threadIdx.x];"
+    spec = spec_of("const float* x, float* y, int n", body)
+    assert any("its shared memory is too small" in sentence for sentence in spec.unknown)
+    assert spec_of("const float* x, float* y, int n", body.replace("s[16]", "s[64]")).block == ("64", "1", "1")
