@@ -1149,7 +1149,7 @@ _BUILT_IN_HEADERS = frozenset(
 _DEVICE_HEADERS = re.compile(
     r"(?:cuda_(?:fp16|bf16|fp8|fp6|fp4|tf32|pipeline|pipeline_primitives|pipeline_helpers|awbarrier|awbarrier_primitives)\.hp?p?"
     r"|mma\.h|cuComplex\.h|math_constants\.h|cooperative_groups(?:/[\w/]+)?\.h|cuda/[\w/]+|nv/target|cub/[\w/]+\.cuh"
-    r"|curand\w*_?kernel\.h|curand_\w+\.h)"
+    r"|curand\w*_?kernel\.h|curand_\w+\.h|(?:cute|cutlass)/(?:\w+/)*\w+\.hp?p?)"
 )
 _HOST_HEADERS = re.compile(
     r"(?:thrust/.*|torch/.*|ATen/.*|c10/.*|pybind11/.*|helper_(?:cuda|functions|string|timer|image|gl|math_host)\.h"

@@ -372,10 +372,17 @@ class Compiler:
         # `ptxas -v` says of registers and spills (NVIDIA/cuda-python#1124). Our own cache keeps both.
         options.append("--no-cache")
         options += [f"-D{name}={value}" for name, value in self._version_macros()]
-        if self._bundled is not None:
-            options.append(f"--use-bundled-headers={self._bundled}")
-        if self._bundled is None or self._needs_toolkit(program):
+        cutlass = any(name.startswith(("cute/", "cutlass/")) for name in program.header_names)
+        # A release of CUTLASS goes with the headers of its time, which are rather the toolkit's than NVRTC's own.
+        bundled = None if cutlass and self._toolkit else self._bundled
+        if bundled is not None:
+            options.append(f"--use-bundled-headers={bundled}")
+        if bundled is None or self._needs_toolkit(program):
             options += [f"-I{path}" for path in self._toolkit]
+        options += [f"-I{path}" for path in program.library_dirs]
+        if cutlass:
+            # CUTLASS leaves the execution space of a few functions to nvcc's relaxed rules.
+            options.append("-default-device")
         if program.heavy or program.standard:
             options += self._pch_options(program, options)
         templates = any(
@@ -489,6 +496,7 @@ class Compiler:
             return True
         own = self.include_dirs[:2]
         names = [i.name for i in program.sliced.includes if i.kind is IncludeKind.DEVICE and i not in program.missing]
+        own = (*own, *program.library_dirs)
         return any(not any((folder / name).is_file() for folder in own) for name in names)
 
     def _nvrtc_text(self, program: Program) -> tuple[str, int, dict[str, str]]:

@@ -307,7 +307,8 @@ def smells_of_host(messages: Sequence[CompileMessage], program: Program) -> bool
         if re.search(
             r"JIT mode|cannot open source file|namespace \"std|Broken module|dynamic initialization is not supported"
             r"|not supported when compiling with NVRTC|__host__ function|runtime APIs are not declared"
-            r"|qualified name is not allowed|no storage class or type specifier|kernels that use the device runtime need nvcc",
+            r"|^[\w.+-]+\(\d+\): |qualified name is not allowed|no storage class or type specifier"
+            r"|kernels that use the device runtime need nvcc",
             message.text,
         ):
             return True

@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 from dice_lsp.records import CompileMessage, Kernel
 from dice_lsp.source import slice as slices
 from dice_lsp.source.slice import DeviceSlice, Include, IncludeKind
+from dice_lsp.worker.libraries import library_include_dirs
 from dice_lsp.worker.prelude import CONSTEXPR, library_headers, standard_headers
 from dice_lsp.workspace import nearest_with, usual_include_dirs, workspace_root
 
@@ -96,6 +97,8 @@ class Program:
     """One sentence for each header that no folder is known to hold, but that the project has once."""
     dropped: frozenset[str] = frozenset()
     """What was left out of the document and of its headers."""
+    library_dirs: tuple[Path, ...] = ()
+    """Folders of libraries made for NVRTC too, whose headers it reads itself."""
     includer: str = ""
     """The file whose text `nvrtc_text` is of, where the document is one of `headers`."""
     includer_text: str = ""
@@ -144,6 +147,7 @@ class Assembler:
         self.missing: list[Include] = []
         self.missing_lines: list[int] = []
         self.guessed: list[str] = []
+        self.library_dirs: list[Path] = []
         self.paths: list[str] = []
         self.texts: list[str] = []
         self.lines: list[int] = []
@@ -201,6 +205,7 @@ class Assembler:
             pre_includes=before,
             missing_lines=tuple(self.missing_lines),
             guessed=tuple(dict.fromkeys(self.guessed)),
+            library_dirs=tuple(dict.fromkeys(self.library_dirs)),
             dropped=frozenset(name for part in sliced for name in part.dropped),
             includer=job.includer if self.within else "",
             includer_text=self._includer_text() if self.within else "",
@@ -312,13 +317,24 @@ class Assembler:
             return
         if include.kind is IncludeKind.DEVICE:
             if include.name != "cub/cub.cuh" and self.find_system_header(include.name) is None:
-                if not self._user(at, include, line):
+                folder = self._library_dir(include.name)
+                if folder is not None:
+                    self.library_dirs.append(folder)
+                elif not self._user(at, include, line):
                     self._leave_out(at, include, line)
             return
         if include.kind is IncludeKind.USER and not self._user(at, include, line):
             if include.angled and self.find_system_header(include.name) is not None:
                 return
             self._leave_out(at, include, line)
+
+    def _library_dir(self, name: str) -> Path | None:
+        """Where a library lies that device code is made with, such as CUTLASS: named, installed, or kept in the project."""
+        for folder in (*self.include_dirs, *self.usual_dirs, *library_include_dirs([name])):
+            if (folder / name).is_file():
+                return folder
+        found = nearest_with(self.root, self.folder, name) if "/" in name else None
+        return found if found is not None and self._inside(found) else None
 
     def _leave_out(self, at: int, include: Include, line: int) -> None:
         self.missing.append(include)
@@ -448,4 +464,4 @@ def uses_std(part: DeviceSlice) -> bool:
     return "using namespace std" in part.dropped
 
 
-_HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h")
+_HEAVY = re.compile(r"cub/|cooperative_groups|cuda/|cuComplex\.h|cute/|cutlass/")

@@ -295,3 +295,15 @@ def test_a_template_with_a_parameter_of_an_unknown_type_is_an_error(compiler: Co
     good = "template <typename T> struct Unknown { T x; }; namespace unknown { template <typename T> struct Info { T x; }; }\n"
     fine = text.replace("Unknown *x", "Unknown<T> *x")
     compiled(build(compiler, good + fine, templates={"k": {"T": "float"}}))
+
+
+def test_a_library_made_for_device_code_is_read_by_the_compiler_itself(compiler: Compiler, tmp_path: Path) -> None:
+    root = project(
+        tmp_path, third__party__include__cutlass__twice_h="#pragma once\ninline int twice(int x) { return 2 * x; }\n"
+    )
+    text = "#include <cutlass/twice.h>\n__global__ void k(int* x) { x[0] = twice(x[1]); }\n"
+    named = compiled(build(compiler, text, root / "k.cu", include_dirs=(str(root / "third/party/include"),)))
+    assert compiled(build(compiler, text, root / "k.cu")).registers == named.registers, "found in the project too"
+    absent = build(compiler, text.replace("twice.h", "none.h"), root / "k.cu")
+    assert isinstance(absent, CompileFailed)
+    assert any("none.h was not found" in m.text and "nvidia-cutlass" in m.text for m in absent.messages)
