@@ -21,7 +21,7 @@ from attrs import frozen
 
 from dice_lsp.records import Kernel
 from dice_lsp.source.headers import read_header
-from dice_lsp.source.kernels import parse
+from dice_lsp.source.kernels import SourceModel, parse
 from dice_lsp.source.macros import Invocation, Macro, invocations
 from dice_lsp.source.skeleton import Skeleton
 from dice_lsp.source.tokens import BLOCK_COMMENT, LINE_COMMENT, QUOTED, RAW_STRING
@@ -170,12 +170,14 @@ def slice_together(
     `names` are needed though no device code of the texts names them, as in the arguments of a template.
     """
     device_words = _device_macros([_macros_of(text) for text in texts])
-    outlines = [_outline(text, device_words, _foreign(index, texts)) for index, text in enumerate(texts)]
+    models = [parse(text) for text in texts]
+    own = [model.macros for model in models]
+    outlines = [_outline(text, device_words, _foreign(index, texts, own)) for index, text in enumerate(texts)]
     macros: dict[str, frozenset[str]] = {}
     for outline in outlines:
         for name, uses in outline.macros.items():
             macros[name] = macros.get(name, frozenset()) | uses
-    needed = frozenset(names) | _names_of_instances(texts)
+    needed = frozenset(names) | _names_of_instances(models)
     kept, used, host_kept = _closure(outlines, macros, frozenset(keep_functions), needed)
     return tuple(
         _apply(outline, kept, used, host_kept, bool(keep_functions))
@@ -188,17 +190,16 @@ _WITH_ARGUMENTS = re.compile(r"\b([A-Za-z_]\w*)[ \t]*<([^;{}]{1,400}?)>[ \t\r\n]
 _LOCAL_ALIAS = re.compile(r"\busing[ \t]+(\w+)[ \t]*=([^;{}]{1,400});")
 
 
-def _names_of_instances(texts: Sequence[str]) -> frozenset[str]:
+def _names_of_instances(models: Sequence[SourceModel]) -> frozenset[str]:
     """Names in the arguments with which kernels, and functions that may pass them on, are called: types that they need."""
-    models = [parse(text) for text in texts]
     if not any(kernel.template for model in models for kernel in model.kernels):
         return frozenset()
     functions = {kernel.name for model in models for kernel in model.kernels if kernel.template}
     functions |= {function.name for model in models for function in model.functions if function.template}
     names: set[str] = set()
     aliases: dict[str, set[str]] = {}
-    for text in texts:
-        code = mask(text)
+    for model in models:
+        code = mask(model.text)
         for match in _LOCAL_ALIAS.finditer(code):
             aliases.setdefault(match[1], set()).update(_WORD.findall(match[2]))
         for match in _WITH_ARGUMENTS.finditer(code):
@@ -212,19 +213,18 @@ def _names_of_instances(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _foreign(index: int, texts: Sequence[str]) -> tuple[Macro, ...]:
+def _foreign(index: int, texts: Sequence[str], macros: Sequence[Mapping[str, Macro]]) -> tuple[Macro, ...]:
     """Macros of the other texts that this one invokes, and those that they need."""
     if len(texts) == 1:
         return ()
-    own = parse(texts[index]).macros
+    own = macros[index]
+    words = set(_WORD.findall(texts[index])) - own.keys()
     others: dict[str, Macro] = {}
-    for at, text in enumerate(texts):
+    for at, defined in enumerate(macros):
         if at != index:
-            for name, macro in parse(text).macros.items():
+            for name, macro in defined.items():
                 others.setdefault(name, macro)
-    if all(macro.parameters is None for macro in others.values()):
-        return ()
-    wanted = {name for name in _WORD.findall(texts[index]) if name in others and name not in own}
+    wanted = words & others.keys()
     if all(others[name].parameters is None for name in wanted):
         return ()
     todo = list(wanted)
@@ -348,7 +348,7 @@ def _mentions(text: str, kernel: Kernel, other: Kernel) -> bool:
 # What a macro means decides what is device code, so macros of all texts are read before any text is cut up.
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _macros_of(text: str) -> Mapping[str, frozenset[str]]:
     macros: dict[str, frozenset[str]] = {}
     for start, end in _directives(text):
@@ -372,7 +372,7 @@ def _device_macros(groups: Sequence[Mapping[str, frozenset[str]]]) -> frozenset[
     return frozenset(words)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _directives(text: str) -> tuple[tuple[int, int], ...]:
     """Spans of the preprocessor directives, continued lines included, the line end not."""
     code = mask(text)
@@ -447,7 +447,7 @@ _SPECIFIERS = frozenset({"struct_specifier", "class_specifier", "union_specifier
 _DIRECTIVES = frozenset({"preproc_def", "preproc_function_def", "preproc_call", "preproc_include"})
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _outline(text: str, device_words: frozenset[str], foreign: tuple[Macro, ...] = ()) -> _Outline:
     code = mask(text)
     model = parse(text)
@@ -1057,7 +1057,7 @@ def joined(text: str) -> str:
     return _SPLICE.sub("", text)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def hides_includes(text: str) -> bool:
     """Whether a text has other includes for a compiler, which joins continued lines first, than `all_includes` sees.
 
