@@ -26,8 +26,7 @@ from dice_lsp.source.kernels import comment_start
 
 PATIENCE_S = 0.01
 FIRST_PATIENCE_S = 2.0
-SOURCE_DIRECTIVES = "source.dice.writeDirectives"
-KINDS = [types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix, SOURCE_DIRECTIVES]
+KINDS = [types.CodeActionKind.RefactorRewrite, types.CodeActionKind.QuickFix]
 
 
 def register(server: DiceServer) -> None:
@@ -73,7 +72,7 @@ def _action(
     title: str,
     command: str,
     arguments: dict[str, Any],
-    kind: types.CodeActionKind | str = types.CodeActionKind.RefactorRewrite,
+    kind: types.CodeActionKind = types.CodeActionKind.RefactorRewrite,
     disabled: str | None = None,
     by_model: bool = True,
 ) -> types.CodeAction:
@@ -168,9 +167,10 @@ def _directive_actions(server: DiceServer, snapshot: Snapshot, start: int, end: 
     if kernel is not None and line is not None and not kernel.body_start <= start < end:
         title = f"DICE: record what `{line}` launches"
         actions.append(_action(server, title, "dice.capture", {"uri": uri}, by_model=False))
-    if len(snapshot.model.kernels) > 1 and kernel is not None:
+    if len(snapshot.model.kernels) > 1 and kernel is not None and not kernel.body_start <= start < end:
+        # No `source` action: editors run those at every save if they are told to, and a save edits nothing.
         title = "DICE: write what was inferred, for all kernels of the file"
-        actions.append(_action(server, title, "dice.writeDirective", {"uri": uri}, SOURCE_DIRECTIVES, by_model=False))
+        actions.append(_action(server, title, "dice.writeDirective", {"uri": uri}, by_model=False))
     return actions
 
 
