@@ -96,7 +96,10 @@ _CONDITION = re.compile(r"\s*#\s*(?P<word>ifdef|ifndef|if|elif|elifdef|elifndef)
 _DEFINES = re.compile(r"\s*#\s*(?:define|undef)\s+([A-Za-z_]\w*)")
 _SHARED_MACROS = frozenset(
     "__CUDA_ARCH__ __CUDACC__ __CUDACC_RTC__ __NVCC__ __cplusplus __LP64__ NDEBUG __CUDACC_VER_MAJOR__ __CUDACC_VER_MINOR__ "
-    "CUDART_VERSION __CUDA_NO_HALF_OPERATORS__ __CUDA_NO_HALF_CONVERSIONS__ __CUDA_NO_HALF2_OPERATORS__".split()
+    "CUDART_VERSION __CUDA_NO_HALF_OPERATORS__ __CUDA_NO_HALF_CONVERSIONS__ __CUDA_NO_HALF2_OPERATORS__ "
+    # Of other systems and compilers, which neither of the two has on this one.
+    "_WIN32 _WIN64 _MSC_VER __APPLE__ __MINGW32__ __CYGWIN__ __INTEL_COMPILER __HIP__ __HIPCC__ __HIP_DEVICE_COMPILE__ "
+    "__HIP_PLATFORM_AMD__ __HIP_PLATFORM_HCC__".split()
 )
 """Reserved names that a text may ask about: the device's compiler and the host's answer alike."""
 _OF_THE_LIBRARY = re.compile(
@@ -145,7 +148,9 @@ def prepare_text(source: Source) -> HostText:
     virtual = PurePosixPath(MAIN).parent
     staged = _find_headers(source, source.device_text, Path(source.path).parent, virtual, found, standard)
     before = "".join(f'#include "{os.path.relpath(path, Path(source.path).parent)}"\n' for path in source.pre_includes)
-    if len(_find_headers(source, before, Path(source.path).parent, virtual, found, standard)) < len(source.pre_includes):
+    if len(_find_headers(source, before, Path(source.path).parent, virtual, found, standard)) < len(
+        source.pre_includes
+    ):
         raise Unsupported("a header that the build includes first and that lies elsewhere is not supported on the host")
     wanted = source.function.split("<")[0].split("::")[-1].strip() if source.function else source.kernel.name
     # Headers hold host code too, and what it needs is not here.
@@ -180,7 +185,9 @@ def prepare_text(source: Source) -> HostText:
     body = _rewrite(masked, reached, source.fp64, staged, dropped)
     # Headers of libraries that are not here bring these types along on a GPU.
     narrow = any(_NARROW_TYPES.search(text) for text in texts)
-    files[MAIN] = _prologue(source, standard, narrow) + before + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
+    files[MAIN] = (
+        _prologue(source, standard, narrow) + before + f'#line 1 "{FILE_NAME}"\n' + body + _epilogue(source, masked)
+    )
     shared = frozenset(
         name
         for statement in re.finditer(r"\b__shared__\b([^;{}]*)", masked.code)

@@ -623,7 +623,8 @@ def test_what_cannot_be_emulated_is_refused_with_its_reason(backend: HostBackend
         ("#if __has_include(<stdio.h>)", "__has_include"), ("#if FLT_EVAL_METHOD == 0", "FLT_EVAL_METHOD"),
         ("#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 // not __EDG__", ""), ("#ifndef USE_SLOW_PATH", ""),
         ("#if __CUDACC_VER_MAJOR__ >= 12", ""), ("#ifndef M_PI\n#define M_PI 3.14159\n#endif\n#if 1", ""),
-        ("#ifdef _WIN32\n#endif\n#if 1", ""),
+        ("#ifdef _WIN32\n#endif\n#if 1", ""), ("#if !defined(_WIN32) && !defined(__HIP__)", ""),
+        ("#ifdef __linux__", "__linux__"),
     ],
 )  # fmt: skip
 def test_a_text_may_not_ask_whether_it_is_emulated(backend: HostBackend, condition: str, refused: str) -> None:
