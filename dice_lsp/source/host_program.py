@@ -8,7 +8,7 @@ Nothing is executed: the text is data.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
@@ -72,9 +72,10 @@ FEW_TURNS = 12
 """Turns of any other loop."""
 IDLE_TURNS = 3
 """Turns of a loop that start no other kernel than the turns before, after which it is not followed further."""
-MAX_LAUNCHES = 400
+MAX_LAUNCHES = 2000
 MAX_CONDITIONS = 120
-MAX_ENTRIES = 60
+MAX_TOTAL_STEPS = 80_000
+"""Of all entries of a program together."""
 DIM3 = ("x", "y", "z")
 
 
@@ -187,6 +188,9 @@ class Machine:
         """Functions of the program that start a kernel, directly or not."""
         self.launches: list[HostLaunch] = []
         self.seen: set[object] = set()
+        self.started: set[str] = set()
+        """Kernels with a launch."""
+        self.total_steps = 0
         self.state: _State | None = None
         self.frames: list[_Frame] = []
         self.labels: dict[int, str] = {}
@@ -573,6 +577,7 @@ class Machine:
 
     def tick(self) -> None:
         self.steps += 1
+        self.total_steps += 1
         if self.steps > MAX_STEPS or len(self.launches) > MAX_LAUNCHES:
             raise _OutOfBudget
 
@@ -2147,6 +2152,7 @@ class Machine:
         if known in self.seen:
             return
         self.seen.add(known)
+        self.started.add(name)
         self.launches.append(
             HostLaunch(
                 name, template, grid, block, shared, arguments, place.path, place.offset, self.entry,
@@ -2289,7 +2295,7 @@ def interpret(
     main = next(((unit, f) for unit in units for f in unit.scope.functions.get("main", ()) if f.record is None), None)
 
     def unseen() -> bool:
-        return bool(kernels - {launch.kernel for launch in machine.launches})
+        return len(machine.started) < len(kernels)
 
     if main is not None and "main" in launching:
         machine.enter(*main, arguments=1)
@@ -2302,25 +2308,24 @@ def interpret(
     for unit in units:
         for name, used in _calls(unit).items():
             called |= used - {name}
-    entered = 0
     for reached in (True, False):
         for unit in units:
             for name, functions in unit.scope.functions.items():
                 if name not in launching or name == "main":
                     continue
                 for function in functions:
-                    if (id(unit), function.start) in machine.entered or entered >= MAX_ENTRIES:
+                    if (id(unit), function.start) in machine.entered or machine.total_steps > MAX_TOTAL_STEPS:
                         continue
                     starts = _STARTS.search(function.source, function.node.start_byte, function.node.end_byte)
                     if (reached and name in called) or not (reached or starts) or not unseen():
                         continue
                     if main is not None and unit.text.place(function.start).path != own_path:
                         continue
-                    entered += 1
                     machine.enter(unit, function, arguments=None, reached=reached)
     return HostProgram(tuple(machine.launches))
 
 
+@lru_cache(maxsize=8)
 def _stripped(model: SourceModel) -> tuple[str, tuple[tuple[int, int], ...]]:
     """A text without its kernels and device functions, and where what is left stood: `(place here, place there)`."""
     cut = [(kernel.start, kernel.end) for kernel in model.kernels]
@@ -2328,15 +2333,16 @@ def _stripped(model: SourceModel) -> tuple[str, tuple[tuple[int, int], ...]]:
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
     at = length = 0
+    conditionals = (
+        [span for span in model.skeleton.directives if _CONDITIONAL.match(model.text, span.start)] if cut else []
+    )
+    starts = [span.start for span in conditionals]
     for start, end in sorted(cut):
         if start < at:
             continue
         kept = model.text[at:start]
-        inner = [
-            model.text[span.start : span.end]
-            for span in model.skeleton.directives
-            if start <= span.start < end and _CONDITIONAL.match(model.text, span.start)
-        ]
+        within = conditionals[bisect_left(starts, start) : bisect_left(starts, end)]
+        inner = [model.text[span.start : span.end] for span in within]
         # Conditionals stay, for they may not all end where they began.
         bridge = "".join(f"\n{line}" for line in inner) + "\n" if inner else " "
         places.append((length, at))
