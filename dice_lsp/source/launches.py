@@ -404,7 +404,7 @@ class _Builder:
         self.sure(None, "grid", "block", "smem_bytes")
         if launch is not None:
             # The program launches it, but how is not known: most likely in another way.
-            self.confidence |= dict.fromkeys(("grid", "block"), Confidence.GUESS)
+            self.confidence |= dict.fromkeys(("grid", "block", "smem_bytes"), Confidence.GUESS)
         return grid, block, smem_bytes or "0"
 
     def sure(self, launch: SiteLaunch | None, *fields: str) -> None:
