@@ -2451,6 +2451,12 @@ def host_program(
     kernels = frozenset(kernel.name for kernel in model.kernels)
     text, places = _stripped(model)
     found = _program(text, path, kernels, given, project, project.generation if project is not None else 0)
+    return _placed(found, path, places)
+
+
+@lru_cache(maxsize=8)
+def _placed(found: HostProgram, path: str, places: tuple[tuple[int, int], ...]) -> HostProgram:
+    """The launches with offsets of the whole text instead of the text without its kernels."""
     starts = [here for here, _ in places]
     launches = []
     for launch in found.launches:
