@@ -959,6 +959,7 @@ def _apply(
             if member.constexpr_at is not None:
                 constexpr_at.append(member.constexpr_at)
             else:
+                dropped += re.findall(r"([A-Za-z_]\w*)\s*\(", outline.code[member.start : member.end])[:1]
                 spans += _keeping_conditionals(outline.code, member.start, member.end)
     includes: list[Include] = []
     for include in outline.includes:

@@ -307,3 +307,17 @@ def test_a_library_made_for_device_code_is_read_by_the_compiler_itself(compiler:
     absent = build(compiler, text.replace("twice.h", "none.h"), root / "k.cu")
     assert isinstance(absent, CompileFailed)
     assert any("none.h was not found" in m.text and "nvidia-cutlass" in m.text for m in absent.messages)
+
+
+def test_members_that_only_their_type_is_asked_of_go_to_nvcc(with_nvcc: Compiler) -> None:
+    text = """
+    template <typename T> class HasScale {
+      template <typename C> static char test(decltype(&C::scale));
+      template <typename C> static long test(...);
+     public:
+      enum { value = sizeof(test<T>(0)) == sizeof(char) };
+    };
+    struct Plain { };
+    __global__ void k(int* x) { x[0] = HasScale<Plain>::value; }
+    """
+    assert compiled(build(with_nvcc, text)).compiler.startswith("nvcc")
