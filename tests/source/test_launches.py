@@ -487,5 +487,8 @@ def test_a_tile_constant_in_an_array_is_still_a_constant():
 
 
 def test_a_host_variable_of_the_name_of_a_parameter_is_no_constant_that_the_kernel_has_built_in():
-    text = VADD + "int main() { const int n = 4096; float *a, *b, *c; cudaMalloc(&a, n * 4); cudaMalloc(&b, n * 4); cudaMalloc(&c, n * 4); vadd<<<(n + 255) / 256, 256>>>(a, b, c, n); }"
+    text = (
+        VADD
+        + "int main() { const int n = 4096; float *a, *b, *c; cudaMalloc(&a, n * 4); cudaMalloc(&b, n * 4); cudaMalloc(&c, n * 4); vadd<<<(n + 255) / 256, 256>>>(a, b, c, n); }"
+    )
     assert dims(spec_of(text)) == {"n": (4096, 1, 31, 33, 1000, 4097)}
