@@ -7,9 +7,10 @@ Capabilities"): a program that asks for them must work for any answer, and what 
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from dice_lsp.source.expressions import ExpressionError, canonical_type, evaluate
+from dice_lsp.source.host_machine import Machine
+from dice_lsp.source.host_tree import Tree
 from dice_lsp.source.host_values import (
     FLOATING,
     NOTHING,
@@ -38,10 +39,6 @@ from dice_lsp.source.host_values import (
     variable,
     whole,
 )
-
-if TYPE_CHECKING:
-    from dice_lsp.source.host_program import Machine
-    from dice_lsp.source.host_tree import Tree
 
 CONSTANTS: dict[str, Value] = {
     "cudaSuccess": whole(0),
@@ -153,7 +150,7 @@ def returns_status(name: str) -> bool:
 
 
 def call(
-    machine: "Machine", name: str, template: tuple[str, ...], values: tuple[Value, ...], trees: "tuple[Tree, ...]"
+    machine: Machine, name: str, template: tuple[str, ...], values: tuple[Value, ...], trees: tuple[Tree, ...]
 ) -> Value | None:
     """A call of a function that the text does not define; None for one that is not known."""
     plain = name.rsplit("::", 1)[-1]
@@ -187,7 +184,7 @@ def call(
     return None
 
 
-def _exchange(machine: "Machine", name: str, trees: "tuple[Tree, ...]") -> Value:
+def _exchange(machine: Machine, name: str, trees: tuple[Tree, ...]) -> Value:
     """`std::swap(a, b)`, and `std::exchange(a, value)`, which answers what `a` was."""
     first, second = machine.spot(trees[0]), machine.spot(trees[1])
     values = machine.evaluate(trees[0]), machine.evaluate(trees[1])
@@ -198,7 +195,7 @@ def _exchange(machine: "Machine", name: str, trees: "tuple[Tree, ...]") -> Value
     return values[0] if name == "exchange" else NOTHING
 
 
-def _assert(machine: "Machine", value: Value) -> None:
+def _assert(machine: Machine, value: Value) -> None:
     holds, number_ = machine.decide(value)
     if holds is False:
         # A program that is compiled with NDEBUG would go on, and be wrong.
@@ -231,16 +228,16 @@ def _vector(kind: str, values: tuple[Value, ...]) -> Value:
     return Struct(kind, dict(zip(labels, values, strict=False)))
 
 
-def _set(machine: "Machine", target: Value, value: Value) -> None:
+def _set(machine: Machine, target: Value, value: Value) -> None:
     if isinstance(target, Address):
         machine.write(Spot(target.cell, target.path), value)
 
 
-def _label(machine: "Machine", target: Value) -> str:
+def _label(machine: Machine, target: Value) -> str:
     return machine.labels.get(target.cell, "") if isinstance(target, Address) else ""
 
 
-def _element(machine: "Machine", target: Value) -> str:
+def _element(machine: Machine, target: Value) -> str:
     """The element type of the pointer variable that an allocation is stored in."""
     if not isinstance(target, Address):
         return "void"
@@ -260,7 +257,7 @@ def _element(machine: "Machine", target: Value) -> str:
     return "void"
 
 
-def _allocate(machine: "Machine", name: str, values: tuple[Value, ...]) -> Value:
+def _allocate(machine: Machine, name: str, values: tuple[Value, ...]) -> Value:
     place = _ALLOCATE[name]
     if not values:
         return whole(0)
@@ -275,7 +272,7 @@ def _allocate(machine: "Machine", name: str, values: tuple[Value, ...]) -> Value
     return whole(0)
 
 
-def _allocate_pitched(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _allocate_pitched(machine: Machine, values: tuple[Value, ...]) -> Value:
     if len(values) < 4 or not isinstance(values[2], Number) or not isinstance(values[3], Number):
         for value in values[:2]:
             _set(machine, value, Unknown("`cudaMallocPitch(...)`"))
@@ -294,23 +291,23 @@ def _allocate_pitched(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return whole(0)
 
 
-def _malloc(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _malloc(machine: Machine, values: tuple[Value, ...]) -> Value:
     size = values[-1] if values else NOTHING
     return Pointer(Block("malloc", size.term if isinstance(size, Number) else None, "host"), constant(0))
 
 
-def _calloc(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _calloc(machine: Machine, values: tuple[Value, ...]) -> Value:
     size = binary("*", values[0], values[1]) if len(values) == 2 else NOTHING
     return Pointer(Block("calloc", size.term if isinstance(size, Number) else None, "host"), constant(0))
 
 
-def _device_pointer(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _device_pointer(machine: Machine, values: tuple[Value, ...]) -> Value:
     if len(values) > 1:
         _set(machine, values[0], values[1])
     return whole(0)
 
 
-def _properties(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _properties(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values:
         fields: dict[str, Value] = {name: device_property(name) for name in _DEVICE}
         sizes = (1024, 1024, 64), (2147483647, 65535, 65535)
@@ -322,7 +319,7 @@ def _properties(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return whole(0)
 
 
-def _attribute(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _attribute(machine: Machine, values: tuple[Value, ...]) -> Value:
     if len(values) > 1:
         label = values[1].reason.strip("`") if isinstance(values[1], Unknown) else ""
         known = _ATTRIBUTES.get(label)
@@ -333,26 +330,26 @@ def _attribute(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return whole(0)
 
 
-def _one_device(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _one_device(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values:
         _set(machine, values[0], Number(variable("deviceCount", 1, assumed=True)))
     return whole(0)
 
 
-def _device_zero(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _device_zero(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values:
         _set(machine, values[0], whole(0))
     return whole(0)
 
 
-def _occupancy(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _occupancy(machine: Machine, values: tuple[Value, ...]) -> Value:
     for value in values[:2]:
         if isinstance(value, Address):
             machine.forget(Spot(value.cell, value.path), "what the occupancy calculator says")
     return whole(0)
 
 
-def _to_integer(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _to_integer(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], Text):
         match = re.match(r"\s*[-+]?\d+", values[0].text)
         return whole(int(match[0]) if match else 0)
@@ -362,14 +359,14 @@ def _to_integer(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return machine.unknown("a number of the command line", "a text that is read at run time")
 
 
-def _to_float(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _to_float(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], Text):
         match = re.match(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", values[0].text)
         return Number(constant(float(match[0]) if match else 0.0), "double")
     return machine.unknown("a number of the command line", "a text that is read at run time", "double")
 
 
-def _pow(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _pow(machine: Machine, values: tuple[Value, ...]) -> Value:
     if len(values) != 2 or not isinstance(values[0], Number) or not isinstance(values[1], Number):
         return NOTHING
     base, exponent = values
@@ -384,8 +381,8 @@ def _pow(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return opaque("pow", exponent if base.term.is_constant else base, result)
 
 
-def _extreme(which: str) -> "Callable[[Machine, tuple[Value, ...]], Value]":
-    def handler(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _extreme(which: str) -> Callable[[Machine, tuple[Value, ...]], Value]:
+    def handler(machine: Machine, values: tuple[Value, ...]) -> Value:
         if len(values) == 1 and isinstance(values[0], Array):
             values = values[0].items
         if len(values) < 2 or not all(isinstance(value, Number) for value in values):
@@ -400,7 +397,7 @@ def _extreme(which: str) -> "Callable[[Machine, tuple[Value, ...]], Value]":
     return handler
 
 
-def _absolute(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _absolute(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], Number):
         if values[0].term.is_constant and values[0].value is not None:
             return Number(constant(abs(values[0].value)), values[0].ctype)
@@ -409,37 +406,37 @@ def _absolute(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return NOTHING
 
 
-def _same(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _same(machine: Machine, values: tuple[Value, ...]) -> Value:
     return values[0] if values else NOTHING
 
 
-def _zero(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _zero(machine: Machine, values: tuple[Value, ...]) -> Value:
     return whole(0)
 
 
-def _null(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _null(machine: Machine, values: tuple[Value, ...]) -> Value:
     return Pointer(None, constant(0))
 
 
-def _raw(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _raw(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], Thing) and isinstance(values[0].fields.get("data"), Pointer):
         return values[0].fields["data"]
     return values[0] if values else NOTHING
 
 
-def _length(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _length(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], Text):
         return whole(len(values[0].text), "size_t")
     return machine.unknown("strlen(...)", "the length of a text", "size_t")
 
 
-def _compare(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _compare(machine: Machine, values: tuple[Value, ...]) -> Value:
     if len(values) >= 2 and isinstance(values[0], Text) and isinstance(values[1], Text):
         return whole(int(values[0].text != values[1].text))
     return machine.unknown("strcmp(...)", "a text that is read at run time")
 
 
-def _size_of_container(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _size_of_container(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], Array):
         return whole(len(values[0].items), "size_t")
     if values and isinstance(values[0], Thing) and isinstance(values[0].fields.get("count"), Number):
@@ -447,13 +444,13 @@ def _size_of_container(machine: "Machine", values: tuple[Value, ...]) -> Value:
     return NOTHING
 
 
-def _run_on(machine: "Machine", values: tuple[Value, ...]) -> Value:
+def _run_on(machine: Machine, values: tuple[Value, ...]) -> Value:
     if values and isinstance(values[0], (Lambda, FunctionName)):
         return machine.run(values[0], values[1:])
     return NOTHING
 
 
-_CALLS: "dict[str, Callable[[Machine, tuple[Value, ...]], Value]]" = {
+_CALLS: dict[str, Callable[[Machine, tuple[Value, ...]], Value]] = {
     "cudaMallocPitch": _allocate_pitched,
     "cudaHostGetDevicePointer": _device_pointer,
     "cudaGetDeviceProperties": _properties,
@@ -510,10 +507,10 @@ class _Containers:
         r"(?:std|thrust)?(?:::)?(?P<kind>vector|device_vector|host_vector|universal_vector|array|unique_ptr|string|function)\s*(?:<(?P<inner>.*)>)?$"
     )
 
-    def parameter(self, machine: "Machine", type_text: str, name: str) -> Value | None:
+    def parameter(self, machine: Machine, type_text: str, name: str) -> Value | None:
         return None
 
-    def construct(self, machine: "Machine", type_text: str, arguments: tuple[Value, ...]) -> Value | None:
+    def construct(self, machine: Machine, type_text: str, arguments: tuple[Value, ...]) -> Value | None:
         match = self._VECTOR.match(type_text.strip())
         if match is None or match["inner"] is None:
             return None
@@ -543,7 +540,7 @@ class _Containers:
             return self.made(machine, where, element, whole(len(arguments), "size_t"), Array(arguments))
         return self.made(machine, where, element, machine.unknown("size", "the length of a vector", "size_t"), None)
 
-    def made(self, machine: "Machine", where: str, element: str, count: Value, items: Array | None) -> Thing:
+    def made(self, machine: Machine, where: str, element: str, count: Value, items: Array | None) -> Thing:
         stars = element.endswith("*")
         width = 8 if stars else machine.width_of_text(element)
         nbytes = None
@@ -562,12 +559,12 @@ class _Containers:
         return binary("-", end, begin)
 
     def call(
-        self, machine: "Machine", name: str, template: tuple[str, ...], arguments: tuple[Value, ...]
+        self, machine: Machine, name: str, template: tuple[str, ...], arguments: tuple[Value, ...]
     ) -> Value | None:
         return None
 
     def method(
-        self, machine: "Machine", value: Value, name: str, template: tuple[str, ...], arguments: tuple[Value, ...]
+        self, machine: Machine, value: Value, name: str, template: tuple[str, ...], arguments: tuple[Value, ...]
     ) -> Value | None:
         if isinstance(value, Array):
             return whole(len(value.items), "size_t") if name == "size" else value if name == "data" else None

@@ -15,7 +15,7 @@ from dice_lsp.source.accesses import INTEGERS
 from dice_lsp.source.expressions import SIZEOF, canonical_type, names_in
 from dice_lsp.source.geometry import Size
 from dice_lsp.source.headers import template_defaults
-from dice_lsp.source.host_program import HostLaunch
+from dice_lsp.source.host_machine import HostLaunch
 from dice_lsp.source.host_values import (
     Address,
     Number,

@@ -39,7 +39,8 @@ from dice_lsp.source.geometry import (
     reach,
 )
 from dice_lsp.source.headers import template_defaults
-from dice_lsp.source.host_program import HostLaunch, HostProgram, host_program
+from dice_lsp.source.host_machine import HostLaunch
+from dice_lsp.source.host_program import HostProgram, host_program
 from dice_lsp.source.kernels import SourceModel
 from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
 from dice_lsp.source.polynomials import ONE, Polynomial

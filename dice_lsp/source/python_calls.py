@@ -12,7 +12,7 @@ from functools import lru_cache
 from attrs import evolve, frozen
 
 from dice_lsp.records import BufferSpec, Document, Kernel, Origin, Reference, Role
-from dice_lsp.source.host_program import HostLaunch
+from dice_lsp.source.host_machine import HostLaunch
 from dice_lsp.source.host_values import Pointer, constant
 from dice_lsp.source.kernels import SourceModel, parse
 from dice_lsp.source.python_program import Tensor, callers, renamed

@@ -89,7 +89,7 @@ Given = Mapping[str, Mapping[str, Tensor | float | None]]
 
 
 class Machine(Protocol):
-    """What `host_program.Machine` gives to a library."""
+    """What `host_machine.Machine` gives to a library."""
 
     entry: str
     """The function that is interpreted from its beginning."""
