@@ -45,6 +45,11 @@ class BuildFlags:
     includer: str = ""
     """The file that includes this one and whose flags these are; empty for an own entry."""
 
+    @property
+    def without_toolkit(self) -> bool:
+        """The flags are for an editor's clang on a machine without CUDA: what they include first declares CUDA itself."""
+        return any(flag.written in _WITHOUT_CUDA for flag in self.flags)
+
 
 @frozen
 class DeviceFlags:
@@ -70,6 +75,8 @@ _ALLOWED = (
     "allowed are -D -U -I -std -arch -maxrregcount -lineinfo --use_fast_math -ftz -fmad -prec-div -prec-sqrt -Xptxas"
 )
 _OF_CPP = "of a C++ file: only macros, folders and the standard are used"
+_STAND_IN = "left out: clang is told to take no headers of CUDA, for which this one stands in"
+_WITHOUT_CUDA = frozenset({"-nocudainc", "--no-cuda-inc", "-nogpuinc", "--cuda-host-only"})
 _SEVERAL = frozenset({"-diag-suppress", "-diag-warn", "-diag-error", "-Xptxas"})
 _ARCH = re.compile(r"(?:sm|compute)_\d{2,3}[af]?$|native$")
 # A macro of one of these names would make the device compiler, or what stands in for it, read the text otherwise.
@@ -131,6 +138,8 @@ class _Taken:
         fate = flag.kind.value
         if flag.kind is Kind.FOLDER:
             self.folders[flag.value] = None
+        elif flag.kind is Kind.HEADER and build.without_toolkit:
+            fate = _STAND_IN
         elif flag.kind is Kind.HEADER and build.is_cuda:
             self.headers[flag.value] = None
         elif flag.kind is Kind.MACRO:

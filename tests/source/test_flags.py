@@ -104,3 +104,10 @@ def test_flags_of_a_project_are_translated(command, is_cuda, expected):
     found = flags(command=command, is_cuda=is_cuda)
     assert found.flags == expected and found.complaints == ()
     assert {row.source for row in found.rows} == {"compile_commands.json"}
+
+
+def test_a_header_that_stands_in_for_the_toolkit_is_not_included_before_the_real_one():
+    assert flags(command="clang++ -xcuda -include /p/own.h").pre_includes == ("/p/own.h",)
+    found = flags(command="clang++ -xcuda -nocudainc -include /p/own.h")
+    assert found.pre_includes == ()
+    assert any("stands in" in row.fate for row in found.rows)
