@@ -3,6 +3,7 @@
 Everything goes through the real NVRTC, and through the real nvcc where the fallback is what is tried.
 """
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -216,6 +217,8 @@ def test_folders_of_an_installed_package_are_found(monkeypatch: pytest.MonkeyPat
     (tmp_path / "torch/include/torch/csrc/api/include").mkdir(parents=True)
     (tmp_path / "torch/__init__.py").write_text("raise ImportError('it is not imported')")
     monkeypatch.syspath_prepend(tmp_path)
+    # Where it has been imported by another test, its place is not looked for again.
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     libraries._folders.cache_clear()
     found = libraries.library_include_dirs(["ATen/ATen.h", "ATen/ATen.h"])
     libraries._folders.cache_clear()
