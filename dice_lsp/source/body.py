@@ -114,7 +114,7 @@ def read_accesses(
 def _words(text: str, context: Context) -> set[str]:
     words = set(re.findall(r"[A-Za-z_]\w*", text))
     for macro in context.macros:
-        words.update(re.findall(r"[A-Za-z_]\w*", macro.text))
+        words.update(re.findall(r"[A-Za-z_]\w*", macro.body))
     for callee in context.callees:
         words.update(re.findall(r"[A-Za-z_]\w*", callee.body))
     return words

@@ -8,17 +8,18 @@ from types import MappingProxyType
 from attrs import frozen
 
 from dice_lsp.records import Parameter
+from dice_lsp.source.conditionals import CONDITION, Conditionals, with_defined
 from dice_lsp.source.expressions import SIZEOF, ExpressionError, canonical_type, evaluate
 from dice_lsp.source.kernels import Function, SourceModel, parse
+from dice_lsp.source.macros import Macro, Room, expand, read_macro
 from dice_lsp.source.project import ProjectTexts
-from dice_lsp.source.tokens import CLOSING, OPENING, Kind, lex, split_top_level, without_comments
+from dice_lsp.source.tokens import Kind, closing, lex, split_top_level, without_comments
 
 _MAX_EXPANSIONS = 400
 _MAX_EXPANDED = 200_000
 """Longest text that macros may make of a body, in code points."""
 _MAX_PARTS = 200
 """Most macros, functions and types of one context."""
-_MACRO = re.compile(r"#\s*define\s+(\w+)\(([\w\s,.]*)\)(.*)", re.DOTALL)
 _TYPE_NAME = re.compile(
     r"typedef\s+(?P<old>[^()\[\]{};]+?)\s*\b(?P<new>\w+)$|using\s+(?P<name>\w+)\s*=\s*(?P<type>.+)$", re.DOTALL
 )
@@ -35,6 +36,7 @@ _MEMBER = re.compile(
 )
 _INSTANCE = re.compile(r"(?:\w+::)*(\w+)\s*<\s*([^<>,]+?)\s*>$")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_CALL = re.compile(r"\s*\(")
 
 
 @frozen
@@ -45,15 +47,6 @@ class Callee:
     parameters: tuple[Parameter, ...]
     template: tuple[str, ...]
     body: str
-
-
-@frozen
-class Macro:
-    """A function-like macro. Of a variadic one, `__VA_ARGS__` is not known here, so it is none."""
-
-    name: str
-    parameters: tuple[str, ...]
-    text: str
 
 
 @frozen
@@ -91,15 +84,17 @@ class _Tables:
 def _tables(model: SourceModel, defines: tuple[tuple[str, str], ...]) -> _Tables:
     macros: dict[str, Macro | None] = {}
     for span in model.skeleton.directives:
-        match = _MACRO.match(model.text, span.start, span.end)
-        if match is None:
+        macro = read_macro(model.text[span.start : span.end])
+        if macro is None or macro.parameters is None:
             continue
-        names = tuple(part.strip() for part in match[2].split(",") if part.strip())
-        text = " ".join(without_comments(match[3].replace("\\\r\n", " ").replace("\\\n", " ")).split())
-        macro = Macro(match[1], names, text)
         # Which of two definitions counts, nobody knows.
-        usable = "#" not in re.sub(r'"[^"]*"', "", text) and "..." not in names and macros.get(match[1], macro) == macro
-        macros[match[1]] = macro if usable else None
+        usable = (
+            "#" not in re.sub(r'"[^"]*"', "", macro.body)
+            # What stands for all that is left, `...`, is not followed.
+            and all(_WORD.fullmatch(name) for name in macro.parameters)
+            and macros.get(macro.name, macro) == macro
+        )
+        macros[macro.name] = macro if usable else None
     functions: dict[str, tuple[Callee, ...]] = {}
     for function in model.functions:
         callee = _callee(model, function)
@@ -129,55 +124,43 @@ def _sharing(text: str) -> frozenset[str]:
     found = set()
     for match in _DYNAMIC.finditer(text):
         before = list(_STRUCT_NAME.finditer(text, 0, match.start()))
-        if before and not -1 < _closing(text, before[-1].end() - 1) < match.start():
+        if before and (closing(text, before[-1].end() - 1) or len(text)) > match.start():
             found.add(before[-1][1])
     return frozenset(found)
 
 
-_CONDITION = re.compile(r"#\s*(ifdef|ifndef|if|elif|else|endif|define|undef)\b\s*(.*)", re.DOTALL)
-_DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
+_DEFINITION = re.compile(r"#\s*(define|undef)\b\s*(.*)", re.DOTALL)
 
 
 def _dead(model: SourceModel, defined: dict[str, str]) -> list[tuple[int, int]]:
     """The parts of a text that `#if` leaves out when nothing else is defined but what the text itself defines."""
-    # For each open condition: whether what is around it counts, whether a branch was taken, whether this one is.
-    stack: list[tuple[bool, bool, bool]] = []
+    conditionals = Conditionals()
     parts: list[tuple[int, int]] = []
     begin = -1
     for span in model.skeleton.directives:
-        match = _CONDITION.match(model.text, span.start, span.end)
-        if match is None:
-            continue
-        word, rest = match[1], without_comments(match[2]).replace("\\", " ").strip()
-        alive = all(active for *_, active in stack)
-        if word in ("define", "undef"):
+        if (match := _DEFINITION.match(model.text, span.start, span.end)) is not None:
+            rest = _line(match[2])
             name = re.match(r"\w+", rest)
-            if alive and name is not None:
+            if conditionals.is_read and name is not None:
                 defined.pop(name[0], None)
-                if word == "define":
+                if match[1] == "define":
                     defined[name[0]] = rest[name.end() :].strip()
-            continue
-        if word in ("if", "ifdef", "ifndef"):
-            holds = rest.split()[:1] and rest.split()[0] in defined if word != "if" else _holds(rest, defined)
-            taken = bool(holds) != (word == "ifndef")
-            stack.append((alive, taken, taken))
-        elif stack and word == "endif":
-            stack.pop()
-        elif stack:
-            around, taken, _ = stack[-1]
-            active = not taken and (word == "else" or _holds(rest, defined))
-            stack[-1] = around, taken or active, active
-        now = all(active for *_, active in stack)
-        if not now and begin < 0:
-            begin = span.end
-        elif now and begin >= 0:
-            parts.append((begin, span.start))
-            begin = -1
+        elif (match := CONDITION.match(model.text, span.start, span.end)) is not None:
+            conditionals.step(match[1], _line(match[2]), defined, lambda condition: _holds(condition, defined))
+            if not conditionals.is_read and begin < 0:
+                begin = span.end
+            elif conditionals.is_read and begin >= 0:
+                parts.append((begin, span.start))
+                begin = -1
     return parts
 
 
+def _line(rest: str) -> str:
+    return without_comments(rest).replace("\\", " ").strip()
+
+
 def _holds(condition: str, defined: Mapping[str, str]) -> bool:
-    text = _DEFINED.sub(lambda m: str(int((m[1] or m[2]) in defined)), condition)
+    text = with_defined(condition, defined)
     names = {word: 0 for word in _WORD.findall(text)}
     for word in names:
         try:
@@ -201,24 +184,12 @@ def _callee(model: SourceModel, function: Function) -> Callee | None:
 def _structs(text: str) -> dict[str, tuple[str, int | None, Mapping[str, str]]]:
     found: dict[str, tuple[str, int | None, Mapping[str, str]]] = {}
     for match in _STRUCT.finditer(text):
-        end = _closing(text, match.end() - 1)
-        if end < 0:
+        end = closing(text, match.end() - 1)
+        if end is None:
             continue
         members = {member[1]: member[2].strip() for member in _MEMBER.finditer(text[match.end() : end])}
         found[match["name"]] = match["parameter"], int(match["aligned"]) if match["aligned"] else None, members
     return found
-
-
-def _closing(text: str, at: int, limit: int | None = None) -> int:
-    """Offset of the bracket that closes the one at `at`, or -1."""
-    depth = 0
-    for token in lex(text, at, limit):
-        piece = text[token.start : token.end]
-        if token.kind is Kind.PUNCTUATION:
-            depth += (piece in OPENING) - (piece in CLOSING)
-            if depth == 0:
-                return token.start
-    return -1
 
 
 def context_for(body: str, models: Sequence[SourceModel], defines: Mapping[str, str] = _NO_DEFINES) -> Context:
@@ -240,7 +211,7 @@ def context_for(body: str, models: Sequence[SourceModel], defines: Mapping[str, 
             for table in tables:
                 if (macro := table.macros.get(word)) is not None:
                     macros[word] = macro
-                    waiting.append(macro.text)
+                    waiting.append(macro.body)
                 elif word in table.functions:
                     callees[word] = table.functions[word]
                     waiting += [c.body + " " + " ".join(p.spelling for p in c.parameters) for c in callees[word]]
@@ -344,35 +315,22 @@ def expanded(text: str, macros: tuple[Macro, ...]) -> str:
     known = {macro.name: macro for macro in macros}
     if not known or not any(name in text for name in known):
         return text
-    budget = [_MAX_EXPANSIONS]
-    return _expand(text, known, budget, frozenset())
-
-
-def _expand(text: str, known: Mapping[str, Macro], budget: list[int], inside: frozenset[str]) -> str:
     pieces: list[str] = []
-    at = 0
+    room = Room(calls=_MAX_EXPANSIONS)
+    at = length = 0
     for token in lex(text):
         if token.kind is not Kind.NAME or token.start < at:
             continue
         macro = known.get(text[token.start : token.end])
-        gap = re.compile(r"\s*\(").match(text, token.end)
-        if macro is None or gap is None or macro.name in inside or budget[0] <= 0:
+        gap = _CALL.match(text, token.end)
+        end = closing(text, gap.end() - 1) if macro is not None and gap is not None else None
+        if macro is None or gap is None or end is None:
             continue
-        end = _closing(text, gap.end() - 1)
-        inner = text[gap.end() : end]
-        actual = [inner[a:b].strip() for a, b in split_top_level(inner)]
-        if end < 0 or len(actual) != len(macro.parameters):
+        if len(split_top_level(text[gap.end() : end])) != len(macro.parameters or ()):
             continue
-        budget[0] -= 1
-        deeper = inside | {macro.name}
-        values = {p: _expand(a, known, budget, inside) for p, a in zip(macro.parameters, actual, strict=True)}
-        written = "".join(
-            values.get(piece, piece) if part.kind is Kind.NAME else piece
-            for part in lex(macro.text)
-            for piece in [macro.text[part.start : part.end]]
-        )
-        pieces += [text[at : token.start], _expand(written, known, budget, deeper)]
+        pieces += [text[at : token.start], expand(text[token.start : end + 1], known, room)]
+        length += len(pieces[-1])
         at = end + 1
-        if sum(map(len, pieces)) > _MAX_EXPANDED:
+        if length > _MAX_EXPANDED:
             return text
     return "".join([*pieces, text[at:]])

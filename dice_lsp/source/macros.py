@@ -6,13 +6,13 @@ arguments, `#`, `##`, rescanning without the macro itself), within bounds.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import define, frozen
 
 from dice_lsp.source.skeleton import Skeleton
-from dice_lsp.source.tokens import CLOSING, OPENING, Kind, lex, without_comments
+from dice_lsp.source.tokens import Kind, closing, lex, without_comments
 
 MAX_EXPANSION = 200_000
 """Characters that one invocation may become."""
@@ -38,6 +38,15 @@ class Macro:
     def words(self) -> frozenset[str]:
         """Identifiers of the body that are no parameters."""
         return frozenset(_WORD.findall(self.body)) - frozenset(self.parameters or ())
+
+
+@define
+class Room:
+    """What is left to an expansion; what would take more stays as it is written."""
+
+    characters: int = MAX_EXPANSION
+    calls: int = MAX_EXPANSION
+    """Of macros that take arguments."""
 
 
 @frozen
@@ -70,9 +79,12 @@ def macros_of(text: str, skeleton: Skeleton) -> Mapping[str, Macro]:
     return found
 
 
-def expand(text: str, macros: Mapping[str, Macro]) -> str:
-    """The text with its macros expanded, white space squeezed; what would grow without bound stays as it is."""
-    return "".join(_expanded(_tokens(text), macros, frozenset(), [MAX_EXPANSION]))
+def expand(text: str, macros: Mapping[str, Macro], room: Room | None = None) -> str:
+    """The text with its macros expanded, white space squeezed; what would grow without bound stays as it is.
+
+    Several texts may share one `room`.
+    """
+    return "".join(_expanded(_tokens(text), macros, frozenset(), Room() if room is None else room))
 
 
 def invocations(text: str, skeleton: Skeleton, macros: Mapping[str, Macro]) -> tuple[Invocation, ...]:
@@ -92,9 +104,10 @@ def invocations(text: str, skeleton: Skeleton, macros: Mapping[str, Macro]) -> t
             continue
         if not _begins_statement(text, start, skeleton, found[-1].end if found else -1):
             continue
-        end = _closing(text, match.end() - 1)
-        if end is None:
+        close = closing(text, match.end() - 1, min(len(text), match.end() + MAX_EXPANSION))
+        if close is None:
             continue
+        end = close + 1
         behind = re.compile(r"\s*;").match(text, end)
         expansion = expand(text[start:end], macros)
         if not expansion.rstrip().endswith(("}", ";")):
@@ -113,21 +126,6 @@ def _begins_statement(text: str, start: int, skeleton: Skeleton, after: int) -> 
     return before is None or before < after or text[before] in ";}{:"
 
 
-def _closing(text: str, open_: int) -> int | None:
-    """Where the parenthesis that begins at `open_` has ended."""
-    depth = 0
-    for token in lex(text, open_, min(len(text), open_ + MAX_EXPANSION)):
-        if token.kind is Kind.PUNCTUATION:
-            word = text[token.start]
-            if word in OPENING:
-                depth += 1
-            elif word in CLOSING:
-                depth -= 1
-                if depth == 0:
-                    return token.end
-    return None
-
-
 def _tokens(text: str) -> list[str]:
     """Tokens as text; white space and comments are one space each."""
     found: list[str] = []
@@ -142,92 +140,123 @@ def _tokens(text: str) -> list[str]:
     return found
 
 
-def _expanded(tokens: list[str], macros: Mapping[str, Macro], hidden: frozenset[str], room: list[int]) -> Iterator[str]:
+def _expanded(tokens: list[str], macros: Mapping[str, Macro], hidden: frozenset[str], room: Room) -> Iterator[str]:
     at = 0
     while at < len(tokens):
         word = tokens[at]
         macro = macros.get(word) if word not in hidden else None
         at += 1
-        if macro is None or room[0] <= 0 or len(hidden) > 64:
-            room[0] -= len(word)
+        if macro is None or room.characters <= 0 or len(hidden) > 64:
+            room.characters -= len(word)
             yield word
             continue
         if macro.parameters is None:
             yield from _expanded(_tokens(macro.body), macros, hidden | {word}, room)
             continue
-        open_ = at + 1 if at < len(tokens) and tokens[at] == " " else at
-        close = _matching(tokens, open_)
-        if close is None:
+        arguments, after = call_arguments(tokens, at)
+        if arguments is None or room.calls <= 0:
             yield word
             continue
-        arguments = _arguments("".join(tokens[open_ + 1 : close]), macro)
-        at = close + 1
-        yield from _expanded(_substituted(macro, arguments, macros, hidden, room), macros, hidden | {word}, room)
+        at = after
+        room.calls -= 1
+        body = substituted(
+            _tokens(macro.body),
+            bind(macro, arguments),
+            lambda argument: _expanded(argument, macros, hidden, room),
+        )
+        yield from _expanded(body, macros, hidden | {word}, room)
 
 
-def _matching(tokens: list[str], open_: int) -> int | None:
-    if open_ >= len(tokens) or tokens[open_] != "(":
-        return None
+def call_arguments(tokens: Sequence[str], at: int, limit: int = MAX_EXPANSION) -> tuple[list[list[str]] | None, int]:
+    """The arguments of a call whose `(` is the next token at or behind `at`, and where the call ends.
+
+    No arguments are None where there is no call, or none that ends within `limit` tokens. Only parentheses protect a
+    comma (ISO C 6.10.3). White space stays within an argument and is cut off at its ends.
+    """
+    while at < len(tokens) and not tokens[at].strip():
+        at += 1
+    if at >= len(tokens) or tokens[at] != "(":
+        return None, at
+    arguments: list[list[str]] = [[]]
     depth = 0
-    for index in range(open_, len(tokens)):
-        depth += (tokens[index] == "(") - (tokens[index] == ")")
+    for index in range(at, min(len(tokens), at + limit)):
+        token = tokens[index]
+        depth += (token == "(") - (token == ")")
         if depth == 0:
-            return index
-    return None
+            arguments = [_stripped(argument) for argument in arguments]
+            return ([] if arguments == [[]] else arguments), index + 1
+        if token == "," and depth == 1:
+            arguments.append([])
+        elif index > at:
+            arguments[-1].append(token)
+    return None, at
 
 
-def _arguments(inner: str, macro: Macro) -> dict[str, str]:
-    """Parameter -> argument as written. Brackets and braces do not protect a comma, parentheses do."""
-    depth, begin, parts = 0, 0, []
-    for token in lex(inner):
-        piece = inner[token.start : token.end]
-        depth += (piece == "(") - (piece == ")")
-        if piece == "," and depth == 0:
-            parts.append(inner[begin : token.start].strip())
-            begin = token.end
-    parts.append(inner[begin:].strip())
-    names = list(macro.parameters or ())
-    found: dict[str, str] = {}
-    for index, name in enumerate(names):
+def _stripped(tokens: list[str]) -> list[str]:
+    begin, end = 0, len(tokens)
+    while begin < end and not tokens[begin].strip():
+        begin += 1
+    while begin < end and not tokens[end - 1].strip():
+        end -= 1
+    return tokens[begin:end]
+
+
+def bind(macro: Macro, arguments: Sequence[list[str]]) -> dict[str, list[str]]:
+    """Parameter -> argument; one that is missing is empty, and the last of a variadic macro takes all that is left."""
+    found: dict[str, list[str]] = {}
+    for index, name in enumerate(macro.parameters or ()):
         if name.endswith("..."):
-            found[name.removesuffix("...").strip() or "__VA_ARGS__"] = ", ".join(parts[index:])
+            rest: list[str] = []
+            for argument in arguments[index:]:
+                rest += [",", " ", *argument] if rest else argument
+            found[name.removesuffix("...").strip() or "__VA_ARGS__"] = rest
         else:
-            found[name] = parts[index] if index < len(parts) else ""
+            found[name] = arguments[index] if index < len(arguments) else []
     return found
 
 
-def _substituted(
-    macro: Macro, arguments: Mapping[str, str], macros: Mapping[str, Macro], hidden: frozenset[str], room: list[int]
+def substituted(
+    body: Sequence[str],
+    arguments: Mapping[str, list[str]],
+    expand: Callable[[list[str]], Iterable[str]],
+    *,
+    gap: str = "",
 ) -> list[str]:
-    body = _tokens(macro.body)
+    """The tokens of a macro's body with its arguments in place, to be looked through again (ISO C 6.10.3.1 to 6.10.3.3).
+
+    An argument is expanded by `expand`, but for `#`, which quotes it with `gap` between its tokens, and beside `##`.
+    """
+    ready: dict[str, list[str]] = {}
     out: list[str] = []
     at = 0
     while at < len(body):
-        word = body[at]
-        if word == "#":
-            following = at + 2 if at + 1 < len(body) and body[at + 1] == " " else at + 1
-            if following < len(body) and body[following] in arguments:
-                quoted = arguments[body[following]].replace("\\", "\\\\").replace('"', '\\"')
-                out.append(f'"{quoted}"')
-                at = following + 1
-                continue
-        if word == "##":
+        token = body[at]
+        ahead = at + 1
+        while ahead < len(body) and body[ahead] == " ":
+            ahead += 1
+        following = body[ahead] if ahead < len(body) else ""
+        if token == "#" and following in arguments:
+            quoted = gap.join(arguments[following]).replace("\\", "\\\\").replace('"', '\\"')
+            out.append(f'"{quoted}"')
+            at = ahead + 1
+        elif token == "##":
             while out and out[-1] == " ":
                 out.pop()
-            at += 2 if at + 1 < len(body) and body[at + 1] == " " else 1
-            if at < len(body):
-                right = _tokens(arguments.get(body[at], body[at])) or [""]
-                left = out.pop() if out else ""
-                out += [left + right[0], *right[1:]]
-                at += 1
-            continue
-        if word in arguments:
-            ahead = at + 2 if at + 1 < len(body) and body[at + 1] == " " else at + 1
-            pasted = ahead < len(body) and body[ahead] == "##"
-            argument = _tokens(arguments[word])
-            out += argument if pasted else list(_expanded(argument, macros, hidden, room))
+            right = arguments.get(following, [following])
+            if out and right and out[-1] != ",":
+                out[-1] += right[0]
+                right = right[1:]
+            out += right
+            at = ahead + 1
+        else:
+            if token not in arguments:
+                out.append(token)
+            elif following == "##":
+                # An empty argument holds its place, so that nothing else is pasted to what follows.
+                out += arguments[token] or [""]
+            else:
+                if token not in ready:
+                    ready[token] = list(expand(arguments[token]))
+                out += ready[token]
             at += 1
-            continue
-        out.append(word)
-        at += 1
-    return out
+    return [token for token in out if token]

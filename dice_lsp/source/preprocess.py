@@ -8,12 +8,15 @@ which place of which file it comes from.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from attrs import field, frozen
 
+from dice_lsp.source.conditionals import CONDITION, Conditionals, with_defined
 from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.kernels import parse
+from dice_lsp.source.macros import Macro, bind, call_arguments, read_macro, substituted
 from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.tokens import Kind, lex
 
@@ -38,11 +41,9 @@ PREDEFINED = {
 """What nvcc and the headers of the system define, as far as it matters to sizes and to `#if`."""
 _CALL_LIKE = {"__attribute__", "__align__", "alignas", "__launch_bounds__", "__builtin_align__"}
 """Words that are taken out together with the parentheses behind them."""
-_DEFINE = re.compile(r"#\s*define\s+(\w+)(\(([^)]*)\))?(.*)", re.DOTALL)
+_DEFINE = re.compile(r"#\s*define\b")
 _UNDEF = re.compile(r"#\s*undef\s+(\w+)")
 _INCLUDE = re.compile(r'#\s*include\s*(?:"([^"\r\n]+)"|<([^>\r\n]+)>)')
-_CONDITION = re.compile(r"#\s*(ifdef|ifndef|if|elif|else|endif)\b(.*)", re.DOTALL)
-_DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
 _HAS = re.compile(r"\b__has_(?:include|builtin|feature|attribute)\s*\([^()]*\)")
 _SPLICE = re.compile(r"\\\r?\n")
 
@@ -78,13 +79,6 @@ class HostText:
         return Place(place.path, place.offset + offset - self.starts[index]) if place.copied else place
 
 
-@frozen
-class _Macro:
-    parameters: tuple[str, ...] | None
-    body: tuple[str, ...]
-    variadic: bool = False
-
-
 class _TooLong(Exception):
     """The macros of a text grow beyond all bounds."""
 
@@ -102,7 +96,7 @@ def host_text(
         "".join(reader.pieces),
         tuple(reader.starts),
         tuple(reader.places),
-        {name: " ".join(reader.macros[name].body) for name in reader.kept if name in reader.macros},
+        {name: " ".join(_pieces(reader.macros[name].body)) for name in reader.kept if name in reader.macros},
         tuple(reader.files),
     )
 
@@ -110,8 +104,8 @@ def host_text(
 class _Preprocessor:
     def __init__(self, project: ProjectTexts | None, defines: Mapping[str, str]) -> None:
         self.project = project
-        self.macros: dict[str, _Macro] = {
-            name: _Macro(None, tuple(_pieces(body))) for name, body in defines.items() if name != "__declspec"
+        self.macros: dict[str, Macro] = {
+            name: Macro(name, None, body) for name, body in defines.items() if name != "__declspec"
         }
         self.kept: set[str] = set()
         self.varied: set[str] = set()
@@ -140,8 +134,7 @@ class _Preprocessor:
         if path not in self.files:
             self.files.append(path)
         self.open.append(path)
-        conditions: list[tuple[bool, bool]] = []
-        """Of each open `#if`: whether this part is read, whether any part was."""
+        conditionals = Conditionals()
         buffered: list[tuple[str, int, bool]] = []
         active = True
         for start, end, is_directive in self.segments(text):
@@ -150,9 +143,9 @@ class _Preprocessor:
                     self.gather(text, start, end, buffered)
                 continue
             line = _SPLICE.sub(" ", text[start:end])
-            if (condition := _CONDITION.match(line)) is not None:
-                self.condition(condition[1], condition[2], conditions)
-                active = all(read for read, _ in conditions)
+            if (condition := CONDITION.match(line)) is not None:
+                conditionals.step(condition[1], condition[2], self.macros, self.holds)
+                active = conditionals.is_read
             elif active:
                 if _INCLUDE.match(line) or _UNDEF.match(line) or _DEFINE.match(line):
                     self.flush(buffered, path)
@@ -178,7 +171,7 @@ class _Preprocessor:
                 if at < skipped[index][0]:
                     yield at, skipped[index][0], False
                     at = skipped[index][0]
-                if _CONDITION.match(text, start, end):
+                if CONDITION.match(text, start, end):
                     yield start, end, True
                 at = max(at, end)
                 continue
@@ -216,19 +209,19 @@ class _Preprocessor:
             text = piece
             after = at + 1
             if is_name and piece in _CALL_LIKE:
-                arguments, after = _actual(pieces, at + 1, limit=400)
+                arguments, after = call_arguments(pieces, at + 1, limit=400)
                 if arguments is not None:
                     at = after
                     continue
                 after = at + 1
             elif macro is not None and macro.parameters is None:
-                text = self.written(self.expand(list(macro.body), {piece}))
+                text = self.written(self.expand(_pieces(macro.body), {piece}))
             elif macro is not None:
-                arguments, after = _actual(pieces, at + 1, limit=20_000)
+                arguments, after = call_arguments(pieces, at + 1, limit=20_000)
                 if arguments is None:
                     macro, after = None, at + 1
                 else:
-                    text = self.written(self.expand(self.call(macro, arguments, {piece}), {piece}))
+                    text = self.written(self.expand(self.call(macro, arguments), {piece}))
             if run and (macro is not None or offset != following):
                 self.emit("".join(run), path, begin, copied=True)
                 run = []
@@ -251,14 +244,14 @@ class _Preprocessor:
             if index < skip:
                 continue
             if token in _CALL_LIKE:
-                _, skip = _actual(tokens, index + 1, limit=200)
+                _, skip = call_arguments(tokens, index + 1, limit=200)
                 continue
             kept.append(token)
         return f" {' '.join(kept)} "
 
     # Macros
 
-    def expand(self, tokens: list[str], hidden: set[str], depth: int = 0) -> list[str]:
+    def expand(self, tokens: Sequence[str], hidden: set[str], depth: int = 0) -> list[str]:
         if depth > MAX_DEPTH:
             raise _TooLong
         result: list[str] = []
@@ -270,70 +263,31 @@ class _Preprocessor:
                 result.append(token)
                 at += 1
             elif macro.parameters is None:
-                result += self.expand(list(macro.body), hidden | {token}, depth + 1)
+                result += self.expand(_pieces(macro.body), hidden | {token}, depth + 1)
                 at += 1
             else:
-                arguments, after = _actual(tokens, at + 1)
+                arguments, after = call_arguments(tokens, at + 1, limit=100_000)
                 if arguments is None:
                     result.append(token)
                     at += 1
                 else:
-                    result += self.expand(self.call(macro, arguments, hidden | {token}), hidden | {token}, depth + 1)
+                    result += self.expand(self.call(macro, arguments), hidden | {token}, depth + 1)
                     at = after
             self.grown += 1
             if self.grown > MAX_EXPANSION or len(result) > MAX_EXPANSION:
                 raise _TooLong
         return result
 
-    def call(self, macro: _Macro, arguments: list[list[str]], hidden: set[str]) -> list[str]:
-        """The body of a function-like macro with its arguments in place (C17 6.10.3)."""
-        parameters = macro.parameters or ()
-        named = dict(zip(parameters, arguments, strict=False))
-        for parameter in parameters[len(arguments) :]:
-            named[parameter] = []
-        if macro.variadic:
-            rest: list[str] = []
-            for argument in arguments[len(parameters) :]:
-                rest += [",", *argument] if rest else argument
-            named["__VA_ARGS__"] = rest
-        expanded: dict[str, list[str]] = {}
-        result: list[str] = []
-        body = macro.body
-        at = 0
-        while at < len(body):
-            token = body[at]
-            following = body[at + 1] if at + 1 < len(body) else ""
-            if token == "#" and following in named:
-                inner = " ".join(named[following]).replace("\\", "\\\\").replace('"', '\\"')
-                result.append(f'"{inner}"')
-                at += 2
-                continue
-            if token == "##":
-                right = named.get(following, [following])
-                if result and right and result[-1] != ",":
-                    result[-1] += right[0]
-                    result += right[1:]
-                else:
-                    result += right
-                at += 2
-                continue
-            if token in named:
-                if following == "##":
-                    result += named[token] or [""]
-                else:
-                    if token not in expanded:
-                        expanded[token] = self.expand(list(named[token]), set(), 1)
-                    result += expanded[token]
-            else:
-                result.append(token)
-            at += 1
-        return [token for token in result if token]
+    def call(self, macro: Macro, arguments: Sequence[list[str]]) -> list[str]:
+        """The body of a function-like macro with its arguments in place; no token is white space."""
+        named = {name: [t for t in tokens if not t.isspace()] for name, tokens in bind(macro, arguments).items()}
+        return substituted(_pieces(macro.body), named, lambda argument: self.expand(argument, set(), 1), gap=" ")
 
     # Preprocessor lines
 
     def directive(self, line: str, path: str, depth: int) -> None:
-        if (define := _DEFINE.match(line)) is not None:
-            self.define(define)
+        if (macro := read_macro(line)) is not None:
+            self.define(macro)
         elif (undef := _UNDEF.match(line)) is not None:
             if self.macros.pop(undef[1], None) is not None and undef[1] in self.kept:
                 self.varied.add(undef[1])
@@ -351,33 +305,25 @@ class _Preprocessor:
                 self.emit("\n", path, 0)
                 self.file(text, found, depth + 1)
 
-    def define(self, define: re.Match[str]) -> None:
-        name, listed, body = define[1], define[3], tuple(_pieces(define[4]))
-        if define[2] is None:
-            if name in self.macros and name not in PREDEFINED and self.macros[name].body != body:
-                # A name with several meanings in turn stands for what it means at each place.
-                if name in self.kept:
-                    self.varied.add(name)
-                self.kept.discard(name)
-                self.macros[name] = _Macro(None, body)
-                return
-            self.macros[name] = _Macro(None, body)
-            if body and name not in PREDEFINED and name not in self.varied and self.is_constant(body):
-                self.kept.add(name)
-            return
-        parameters = [part.strip() for part in listed.split(",")] if listed.strip() else []
-        variadic = bool(parameters) and parameters[-1].endswith("...")
-        if variadic:
-            last = parameters.pop().removesuffix("...").strip()
-            if last:
-                body = tuple("__VA_ARGS__" if token == last else token for token in body)
-        self.macros[name] = _Macro(tuple(parameters), body, variadic)
-        self.kept.discard(name)
+    def define(self, macro: Macro) -> None:
+        name, known = macro.name, self.macros.get(macro.name)
+        self.macros[name] = macro
+        if macro.parameters is not None:
+            self.kept.discard(name)
+        elif known is not None and name not in PREDEFINED and _pieces(known.body) != _pieces(macro.body):
+            # A name with several meanings in turn stands for what it means at each place.
+            if name in self.kept:
+                self.varied.add(name)
+            self.kept.discard(name)
+        elif (
+            macro.body and name not in PREDEFINED and name not in self.varied and self.is_constant(_pieces(macro.body))
+        ):
+            self.kept.add(name)
 
     def is_constant(self, body: tuple[str, ...]) -> bool:
         """Whether a macro's body is an integer whatever stands around it: a number, a name, or in parentheses."""
         signed = body[1:] if body[0] == "-" else body
-        if len(signed) != 1 and (body[0] != "(" or _actual(list(body), 0)[1] != len(body)):
+        if len(signed) != 1 and (body[0] != "(" or call_arguments(body, 0)[1] != len(body)):
             return False
         values = {token: 1 for token in body if token in self.kept}
         try:
@@ -386,31 +332,9 @@ class _Preprocessor:
             return False
         return not any(token in ("sizeof", "K", "M", "G") for token in body)
 
-    def condition(self, word: str, rest: str, conditions: list[tuple[bool, bool]]) -> None:
-        match word:
-            case "ifdef" | "ifndef":
-                name = re.match(r"\s*(\w+)", rest)
-                holds = (name is not None and name[1] in self.macros) == (word == "ifdef")
-                conditions.append((holds, holds))
-            case "if":
-                holds = self.holds(rest)
-                conditions.append((holds, holds))
-            case "elif" if conditions:
-                before = conditions[-1][1]
-                holds = not before and self.holds(rest)
-                conditions[-1] = (holds, before or holds)
-            case "else" if conditions:
-                before = conditions[-1][1]
-                conditions[-1] = (not before, True)
-            case "endif" if conditions:
-                conditions.pop()
-            case _:
-                pass
-
     def holds(self, expression: str) -> bool:
         """Whether an `#if` is read; names that are not defined are 0, as in C."""
-        expression = _DEFINED.sub(lambda m: str(int((m[1] or m[2]) in self.macros)), expression)
-        expression = _HAS.sub("0", expression)
+        expression = _HAS.sub("0", with_defined(expression, self.macros))
         kept, self.kept = self.kept, set()
         try:
             tokens = self.expand(_pieces(expression), set())
@@ -423,7 +347,8 @@ class _Preprocessor:
             return False
 
 
-def _pieces(text: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _pieces(text: str) -> tuple[str, ...]:
     """The tokens of a macro's body. A word before them keeps the lexer from seeing a `#` as a line of its own."""
     found = []
     for token in lex(f"_ {text}"):
@@ -431,30 +356,4 @@ def _pieces(text: str) -> list[str]:
             continue
         piece = f"_ {text}"[token.start : token.end]
         found.append(piece if piece.isascii() else piece.encode("ascii", "replace").decode())
-    return found[1:]
-
-
-def _actual(tokens: list[str], at: int, limit: int = 100_000) -> tuple[list[list[str]] | None, int]:
-    """The arguments of a macro call whose `(` is the next token at or behind `at`, and where the call ends."""
-    while at < len(tokens) and (not tokens[at] or tokens[at].isspace()):
-        at += 1
-    if at >= len(tokens) or tokens[at] != "(":
-        return None, at
-    arguments: list[list[str]] = [[]]
-    depth = 0
-    for index in range(at, min(len(tokens), at + limit)):
-        token = tokens[index]
-        if token in ("(", "[", "{"):
-            depth += token == "("
-            if token != "(" or depth > 1:
-                arguments[-1].append(token)
-        elif token == ")":
-            depth -= 1
-            if depth == 0:
-                return ([] if arguments == [[]] else arguments), index + 1
-            arguments[-1].append(token)
-        elif token == "," and depth == 1:
-            arguments.append([])
-        elif not token.isspace():
-            arguments[-1].append(token)
-    return None, at
+    return tuple(found[1:])

@@ -96,6 +96,18 @@ OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = {close: open_ for open_, close in OPENING.items()}
 
 
+def closing(text: str, at: int, limit: int | None = None) -> int | None:
+    """Offset of the bracket that closes the one at `at`; None where it is not closed before `limit`."""
+    depth = 0
+    for token in lex(text, at, limit):
+        piece = text[token.start : token.end]
+        if token.kind is Kind.PUNCTUATION:
+            depth += (piece in OPENING) - (piece in CLOSING)
+            if depth == 0:
+                return token.start
+    return None
+
+
 def split_top_level(text: str, separator: str = ",", *, angles: bool = False) -> list[tuple[int, int]]:
     """Ranges of the parts of `text` between separators that stand outside all brackets.
 

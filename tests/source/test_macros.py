@@ -18,6 +18,7 @@ DEFINITIONS = r"""
 #define PLAIN TWICE(2)
 #define LATE(x) NAME(x, TWICE)
 #define EMPTY()
+#define BESIDE(a, b) x a ## b
 #define LONG(x) \
   first(x); /* a note */ \
   second(x) // the end
@@ -40,6 +41,8 @@ DEFINITIONS = r"""
         ("PLAIN", "((2) + (2))"),
         ("LATE(a)", "a_TWICE"),
         ("EMPTY()x", "x"),
+        ("BESIDE(, y)", "x y"),
+        ("BESIDE(y, )", "x y"),
         ("TWICE", "TWICE"),
         ("LONG(3)", "first(3); second(3)"),
         ('"TWICE(1)" /* TWICE(2) */', '"TWICE(1)" '),
