@@ -139,7 +139,6 @@ class Machine(ABC):
         self.next_cell = 0
         self.steps = 0
         self.entry = ""
-        self.arguments = 1
         self.from_main = False
         self.reached = True
         self.given: Mapping[str, Mapping[str, object]] = {}

@@ -48,7 +48,7 @@ class Statements(Functions):
             case "switch_statement":
                 self.switch_statement(tree)
             case "return_statement":
-                value = self.returned(tree.kids[0]) if tree.kids else NOTHING
+                value = self.evaluate(tree.kids[0]) if tree.kids else NOTHING
                 if self.state is not None:
                     self.frames[-1].returns.append((self.state, value))
                 self.state = None
@@ -76,9 +76,6 @@ class Statements(Functions):
             case _:
                 if tree.kind.endswith("_expression") or tree.kind in ("identifier", "initializer_list"):
                     self.evaluate(tree)
-
-    def returned(self, tree: Tree) -> Value:
-        return self.evaluate(tree)
 
     def if_statement(self, tree: Tree) -> None:
         clause, consequence, alternative = tree.one("condition"), tree.one("consequence"), tree.one("alternative")
@@ -136,14 +133,9 @@ class Statements(Functions):
                 left, right = part.one("left"), part.one("right")
                 spot = self.spot(left) if left is not None else None
                 if spot is not None and right is not None:
-                    self.write(spot, self.plain(self.evaluate(right)))
+                    self.write(spot, self.evaluate(right))
         if not any(part.kind == "assignment_expression" for part in tree.walk()):
             self.evaluate(tree)
-
-    def plain(self, value: Value) -> Value:
-        if isinstance(value, Number) and value.term.operator == "var" and value.value is not None:
-            return value
-        return value
 
     def while_statement(self, tree: Tree) -> None:
         self.loop(tree, tree.one("condition"), tree.one("body"), None, at_least_once=tree.kind == "do_statement")

@@ -191,8 +191,3 @@ def _returns_what_it_makes(model: SourceModel, function: str) -> bool:
     # Made, handed to the kernel, returned: whatever else is done with it may change it.
     handed = len(re.findall(rf"\b{name}\s*\.\s*(?:mutable_)?data_ptr\b", body))
     return handed == 1 and len(re.findall(rf"\b{name}\b", body)) == 3
-
-
-def given_to(calls: PythonCalls | None) -> Mapping[str, Mapping[str, Tensor | int | float]]:
-    """`given` as the interpreter of host code takes it."""
-    return {} if calls is None else {function: dict(passed) for function, passed in calls.given}
