@@ -5,7 +5,7 @@ a GPU would; the same is asked of a real one in `tests/gpu/test_checks.py`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -49,13 +49,6 @@ COMPILED = Compiled("sm_90", "none", "kernel", 32, 0, 0, 0, 0, 256, 1.0, "none",
 """The host asks only whether the device's compiler has taken the text."""
 BUILT = frozenset({"sanitizer", "timed_outputs", "physical_limit"})
 """Checks that other parts than `verify` make."""
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[HostBackend]:
-    host = HostBackend()
-    yield host
-    host.close()
 
 
 def kernel(

@@ -1,7 +1,6 @@
 """An inferred launch is tried on the host before a GPU runs it, and never held against the kernel."""
 
 import contextlib
-from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -58,20 +57,6 @@ ASSEMBLY = """__global__ void lane(float* y) {
     y[id] = 1;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    compiler = Compiler()
-    yield compiler
-    compiler.close()
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[HostBackend]:
-    host = HostBackend()
-    yield host
-    host.close()
 
 
 def spec_of(

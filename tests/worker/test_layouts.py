@@ -1,6 +1,6 @@
 """The compiler says where the members of a kernel's structs lie; what text and compiler do not agree on has no layout."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -8,13 +8,6 @@ from dice_lsp.records import Kernel, Parameter
 from dice_lsp.source.kernels import parse
 from dice_lsp.worker.compile import CompileJob, Compiler
 from dice_lsp.worker.layouts import laid_out
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    made = Compiler()
-    yield made
-    made.close()
 
 
 def laid(compiler: Compiler, text: str, template: Mapping[str, str] = {}) -> Kernel:

@@ -1,7 +1,7 @@
 """Recorded launches as cases and as a reference, on the host; what a launch holds is written here by hand."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -129,20 +129,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     made = Store()
     monkeypatch.setattr(module, "store", made)
     return made
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[HostBackend]:
-    made = HostBackend()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    made = Compiler()
-    yield made
-    made.close()
 
 
 COMPILED = Compiled("sm_90", "nvrtc", "k", 16, 0, 0, 0, 0, 256, 1.0, "none", 1.0)

@@ -1,7 +1,7 @@
 """Verdicts: hostile kernels are refused with their own reason, honest ones pass, and what is not known is said."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -31,20 +31,6 @@ from dice_lsp.worker.verify import verify
 from tests.hostile_table import judge
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Compiler]:
-    compiler = Compiler()
-    yield compiler
-    compiler.close()
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[HostBackend]:
-    host = HostBackend()
-    yield host
-    host.close()
 
 
 @pytest.fixture

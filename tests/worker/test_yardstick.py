@@ -1,6 +1,6 @@
 """How many terms an output is made from, and the second opinions of a reference: at edges, in double, where C is silent."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -21,13 +21,6 @@ from dice_lsp.worker.reference import (
     open_reference,
     whole,
 )
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[HostBackend]:
-    backend = HostBackend()
-    yield backend
-    backend.close()
 
 
 def opened(
