@@ -679,7 +679,15 @@ def test_the_command_says_what_went_wrong(dice, words, code, sentence):
     assert answer[0] == code and sentence in answer[2]
 
 
-def test_a_key_that_interrupts_the_program_does_not_lose_the_recording(project):
+@pytest.fixture
+def interruptible():
+    """What is started here minds an interrupt, though a shell has the tests of a background job ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_key_that_interrupts_the_program_does_not_lose_the_recording(project, interruptible):
     script = project.folder / "long.sh"
     script.write_text("#!/bin/sh\n./program exit\nkill -INT 0\nsleep 60\n")
     script.chmod(0o755)
