@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from dice_lsp.diffusion.rows import Rows, SlotCache
 from dice_lsp.diffusion.sizes import SDARConfig as SDARConfig
 from dice_lsp.diffusion.sizes import tiny_config as tiny_config
 
@@ -129,6 +130,15 @@ class Attention(nn.Module):
         out = F.scaled_dot_product_attention(folded, keys, values)
         out = out.view(rows, self.kv_heads, groups, tokens, dim).permute(0, 3, 1, 2, 4)
         return out.reshape(rows, tokens, heads * dim)
+
+    def attend_spans(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
+        """Attention of `q` `[M, H, D]` to those of `keys` `[K, S, D]` that `visible` `[M, S]` shows: `[1, M, H * D]`."""
+        rows, heads, dim = q.shape
+        groups = heads // self.kv_heads
+        folded = q.view(rows, self.kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, self.kv_heads, -1, dim)
+        out = F.scaled_dot_product_attention(folded, keys[None], values[None], attn_mask=visible.repeat(groups, 1))
+        out = out.view(self.kv_heads, groups, rows, dim).permute(2, 0, 1, 3)
+        return out.reshape(1, rows, heads * dim)
 
     def attend_masked(self, q: Tensor, keys: Tensor, values: Tensor, mask: "Tensor | BlockMask") -> Tensor:
         """The same under a mask: a boolean or additive tensor that broadcasts to `[N, H, T, S]`, or a `BlockMask`."""
@@ -311,6 +321,31 @@ class SDAR(nn.Module):
         hidden = self._run(both, cache, ((0, size), (size, both.shape[1])), None)
         cache.length += size
         return self.logits(self.model.norm(hidden[:, size:]))
+
+    def slot_cache(self, slots: int) -> SlotCache:
+        """An empty cache of numbered slots; positions below `slots` can be used with it."""
+        if slots > self.rope_cos.shape[0]:
+            self._grow_rope(slots)
+        return SlotCache(self.config, slots, self.device, self.dtype)
+
+    @torch.inference_mode()
+    def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Tensor | None) -> Tensor:
+        """See `rows.RowNetwork`."""
+        cos, sin = self.rope_cos[rows.positions, None], self.rope_sin[rows.positions, None]
+        x: Tensor = self.model.embed_tokens(rows.ids)[None]
+        visible = rows.visible()
+        for index, layer in enumerate(self._layers()):
+            attention = layer.self_attn
+            q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
+            keys, values = cache.keys[index], cache.values[index]
+            keys.index_copy_(1, rows.slots, k[0].transpose(0, 1))
+            values.index_copy_(1, rows.slots, v[0].transpose(0, 1))
+            seen = attention.attend_spans(q[0], keys[:, : rows.end], values[:, : rows.end], visible)
+            x = x + attention.o_proj(seen)
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        if wanted is None:
+            return x.new_empty(0, self.config.vocab_size)
+        return self.logits(self.model.norm(x[0, wanted]))
 
     def _run(
         self, input_ids: Tensor, cache: KVCache, parts: tuple[tuple[int, int], ...], mask: Tensor | None
