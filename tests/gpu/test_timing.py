@@ -190,7 +190,6 @@ def test_where_buffers_lie_makes_no_kernel_slower(bench: Bench, rival: str) -> N
         found,
         ratios,
     )
-    assert rival != "itself" or found["same"] >= 8, (found, ratios)
 
 
 def test_the_same_machine_code_is_not_raced(bench: Bench) -> None:
