@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dice_lsp.diffusion.decode import Decoding, End, Schedule, choose_positions, sample
+from dice_lsp.diffusion.decode import Decoding, End, Schedule
 from dice_lsp.diffusion.model import SDAR, block_mask
+from dice_lsp.diffusion.reveal import Prediction, choose_positions, sample
 from dice_lsp.process import Cancelled
 from dice_lsp.records import DecodeSettings
 from tests.diffusion.small import small_network
@@ -84,8 +85,8 @@ def decode(network: SDAR, prompt: list[int], plan: Schedule, numbers=(0,), **opt
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("block_size", [1, 2, 4, 7, 8, 16, 32])
-@pytest.mark.parametrize("fused", [False, True])
-def test_greedy_equals_brute_force(strategy, block_size, fused):
+@pytest.mark.parametrize("fused, speculate", [(False, False), (True, False), (True, True)])
+def test_greedy_equals_brute_force(strategy, block_size, fused, speculate):
     network = small_network(seed=block_size)
     for prompt_length in (1, 3, block_size, block_size + 1):
         prompt = torch.randint(0, 63, (prompt_length,), generator=torch.Generator().manual_seed(prompt_length)).tolist()
@@ -95,7 +96,7 @@ def test_greedy_equals_brute_force(strategy, block_size, fused):
             strategy=strategy, block_size=block_size, denoising_steps=steps, threshold=threshold,
             max_new_tokens=2 * block_size,
         )  # fmt: skip
-        _, (ours,) = decode(network, prompt, plan, fused=fused)
+        _, (ours,) = decode(network, prompt, plan, fused=fused, speculate=speculate)
         assert list(ours.tokens) == brute_force(network, prompt, plan)
         assert ours.end is End.LENGTH
 
@@ -148,7 +149,7 @@ def test_candidates_that_agree_share_one_row():
     assert len(results) == 1 and results[0].candidates == tuple(range(6))
     alone, _ = decode(network, [1, 2, 3], plan)
     assert decoding.forwards == alone.forwards
-    assert decoding.cache.rows == 0
+    assert sum(end - first for first, end in decoding._arena.free) == decoding._arena.end - decoding.prompt_slots - 96
 
 
 def test_temperature_zero_is_greedy_for_all():
@@ -171,16 +172,17 @@ def test_trace_tells_when_and_how_sure():
     assert ours.confidences[first] == pytest.approx(float(logits.softmax(-1)[4 + first, ours.tokens[first]]), rel=1e-4)
 
 
+def predictions(confidences, entropies=None) -> dict[int, Prediction]:
+    entropies = entropies or [0.0] * len(confidences)
+    return {at: Prediction(1, *both) for at, both in enumerate(zip(confidences, entropies, strict=True))}
+
+
 def test_ties_go_to_the_left():
-    confidences = torch.tensor([[0.5, 0.7, 0.7, 0.7]])
-    masked = torch.tensor([[True, True, True, True]])
     for strategy in ("low_confidence_static", "low_confidence_dynamic"):
         plan = schedule(strategy=strategy, threshold=0.9)
-        chosen = choose_positions(plan, masked, confidences, confidences, 2)
-        assert chosen.tolist() == [[False, True, True, False]]
+        assert choose_positions(plan, predictions([0.5, 0.7, 0.7, 0.7]), 2) == [1, 2]
     bounded = schedule(strategy="entropy_bounded", threshold=1.2)
-    chosen = choose_positions(bounded, masked, confidences, torch.full((1, 4), 0.5), 1)
-    assert chosen.tolist() == [[True, True, False, False]]
+    assert choose_positions(bounded, predictions([0.1] * 4, [0.5] * 4), 1) == [0, 1]
 
 
 def test_a_constant_network_is_decoded_left_to_right():
@@ -303,7 +305,5 @@ def test_impossible_settings_are_named():
         Schedule.of(DecodeSettings("sequential", 4, 4, 0.9, 1.0, 0, 0.0, 16))
     with pytest.raises(ValueError, match="512 positions"):
         Decoding(small_network(), [1] * 500, schedule(), mask_id=MASK)
-    with pytest.raises(ValueError, match="cache of 1 rows"):
-        Decoding(small_network(), [1], schedule(), mask_id=MASK).run([0, 1])
     with pytest.raises(ValueError, match="unknown strategy"):
         decode(small_network(), [1], attrs.evolve(schedule(), strategy="best"))
