@@ -10,9 +10,12 @@ same way (`Lookup`). How many are worth their rows follows from how often guesse
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from dice_lsp.diffusion.reveal import Prediction, Schedule, choose_positions
+
+EASED = 2 / 3
+"""Share of a threshold that a guess asks for: revealed tokens make their neighbours surer than they were before."""
 
 LOOKUP_TOKENS = (5, 4, 3)
 """How many of the last tokens must be the same for earlier text to be taken for a guess; the longest first."""
@@ -48,6 +51,8 @@ def guess_path(
 
     `step` is the next step's number in its block.
     """
+    if schedule.strategy == "low_confidence_dynamic":
+        schedule = evolve(schedule, threshold=schedule.threshold * EASED)
     states, current, left = [], list(block), dict(predicted)
     while left:
         for at in choose_positions(schedule, left, schedule.quota(step)):
@@ -100,7 +105,7 @@ class Lookup:
         return []
 
 
-FIXED_ROWS = {"cpu": 56.0, "cuda": 1000.0}
+FIXED_ROWS = {"cpu": 28.0, "cuda": 1000.0}
 """How many rows cost as much as what a pass takes without any, by kind of device: `python -m tests.bench.decode` measures it.
 
 A constant and not a stopwatch, so that the same fill is made of the same passes every time: the last bits of a logit may
