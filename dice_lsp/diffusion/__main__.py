@@ -8,7 +8,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Before anything imports a library of the hub: only `dice-lsp model pull` uses the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -25,6 +25,9 @@ from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, load, network
 from dice_lsp.lease import InUse, Lease
 from dice_lsp.process import Job, serve
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
+
+if TYPE_CHECKING:
+    from dice_lsp.diffusion.slots import PromptCache
 
 SMALL_PARAMETERS = 50_000_000
 """Below this the CPU is fast enough, and the GPU stays free for the kernels that are timed there."""
@@ -45,6 +48,8 @@ class _Resident:
     loaded: Loaded
     device: str
     message: str
+    prompt_cache: "PromptCache"
+    """What the last fill read of its prompt: the next one of the same document mostly begins alike."""
 
 
 class Models:
@@ -104,6 +109,8 @@ class Models:
     def _read(self, model: str, asked: str, device: str, message: str) -> _Resident:
         import torch
 
+        from dice_lsp.diffusion.slots import PromptCache
+
         torch.set_num_threads(min(len(os.sched_getaffinity(0)), MAX_THREADS))
         path = registry.resolve(model)
         if device == "cpu":
@@ -111,7 +118,7 @@ class Models:
         loaded = load(path, device, model)
         if message:
             message += f": {model} runs on the CPU, which is slower"
-        self._resident = _Resident((model, asked), loaded, device, message)
+        self._resident = _Resident((model, asked), loaded, device, message, PromptCache(loaded.network))
         return self._resident
 
     def _decode(
@@ -156,6 +163,7 @@ class Models:
             seed=request.seed,
             reached_suffix=layout.reached_suffix(request),
             check=check,
+            prompt_cache=resident.prompt_cache,
         )
         found: dict[str, Candidate] = {}
         cut_short: list[Candidate] = []
@@ -190,6 +198,7 @@ class Models:
             first += count
             if schedule.temperature == 0:
                 break
+        resident.prompt_cache.give_up_if_large()
         if not found and cut_short:
             # Not whole, but the user sees at least what the model was about to write.
             found[cut_short[0].text] = cut_short[0]
