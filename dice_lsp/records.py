@@ -197,6 +197,9 @@ class Reference:
     origin: Origin
     path: str = ""
     """The file that the function stands in, where that is another than the kernel's."""
+    arguments: Mapping[str, str] = attrs.field(factory=dict)
+    """What a function is called with, where its parameters are not the kernel's: parameter -> parameter of the kernel, or a
+    number as an expression of the spec's names."""
 
 
 @frozen

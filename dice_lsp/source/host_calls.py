@@ -100,6 +100,10 @@ _MATH: dict[str, Callable[[float], float]] = {
 }  # fmt: skip
 _ROUND = {"ceil": "ceil", "ceilf": "ceil", "floor": "floor", "floorf": "floor", "trunc": "trunc", "truncf": "trunc",
           "round": "round", "roundf": "round", "lround": "round", "rint": "round"}  # fmt: skip
+_ARITHMETIC = re.compile(
+    r"(?:float|double|int|unsigned|(?:a?(?:sin|cos|tan)h?|atan2|pow|sqrt|rsqrt|cbrt|exp[2m1]*|log\d*p?|erfc?|fabs|abs|fmod|fma|"
+    r"fmin|fmax|min|max|MIN|MAX|coshf|tanhf|floor|ceil|round|lgamma|tgamma|copysign|isnan|isinf|isfinite)f?l?)$"
+)
 _FLAGS = ("checkCmdLineFlag", "getCmdLineArgumentString", "sdkCheckCmdLineFlag")
 _FLOAT_TEXT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?P<suffix>[fFlL]?)$")
 
@@ -132,6 +136,11 @@ def device_property(name: str) -> Value:
     if name not in _DEVICE:
         return Unknown(f"the GPU's `{name}`")
     return Number(variable(name, _DEVICE[name], assumed=True), "int")
+
+
+def is_arithmetic(name: str) -> bool:
+    """Whether a function only computes a number from numbers."""
+    return name in _MATH or name in _ROUND or _ARITHMETIC.match(name) is not None
 
 
 def only_reads(name: str) -> bool:

@@ -1,5 +1,7 @@
 """Where the interpretation of host code starts: at `main`, or at a function with nothing said of its parameters."""
 
+from attrs import evolve
+
 from dice_lsp.source.host_machine import Frame, OutOfBudget, State, Unit
 from dice_lsp.source.host_statements import Statements
 from dice_lsp.source.host_tree import FunctionDef
@@ -13,6 +15,8 @@ class Interpreter(Statements):
         """Run one function of the program: `main` with that many words on its command line, any other freely."""
         self.state = State({}, (), True)
         self.globals.clear()
+        self.traffic.clear()
+        known = len(self.launches)
         self.steps = 0
         self.entry, self.reached = function.name, reached
         self.from_main = function.name == "main" and function.record is None
@@ -28,8 +32,12 @@ class Interpreter(Statements):
                 self.block(function.body)
                 frame.returns.clear()
         except (OutOfBudget, RecursionError):
-            pass
+            pass  # what it did until then is known, and what was compared by then
         self.state, self.frames = None, []
+        for number in range(known, len(self.launches)):
+            launch = self.launches[number]
+            found = tuple(self.traffic.references(launch.kernel, launch.arguments, launch.conditions, self.launching))
+            self.launches[number] = evolve(launch, references=found) if found else launch
 
     def template_choices(self, unit: Unit, function: FunctionDef) -> list[dict[str, str]]:
         """The types that a function template is instantiated with; names stay names where nothing says."""

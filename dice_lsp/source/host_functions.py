@@ -1,5 +1,6 @@
 """How host code calls: its own functions, methods and lambdas, libraries, and functions whose text is not there."""
 
+import re
 from collections.abc import Mapping
 
 from dice_lsp.source import host_calls
@@ -23,6 +24,11 @@ from dice_lsp.source.host_values import (
     Value,
     whole,
 )
+from dice_lsp.source.tokens import without_comments
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_STATEMENTS = {"for", "while", "if", "switch", "return", "sizeof"}
 
 
 class Functions(Launches):
@@ -76,6 +82,7 @@ class Functions(Launches):
             values = tuple(self.argument(kid) for kid in trees)
         if self.state is None:
             return NOTHING
+        self.note("called", plain, values)
         kind = self.resolve(Kind(canonical_type(name)))
         if canonical_type(kind.base) in SIZEOF or self.record(kind.base) is not None:
             return self.constructed(kind, "", values)
@@ -186,6 +193,12 @@ class Functions(Launches):
             values = tuple(gathered)
         if self.state is None or len(self.frames) > MAX_CALLS:
             return Unknown("a recursion that is too deep")
+        if self.from_main and function.record is None:
+            names = tuple(parameter.name for parameter in function.parameters)
+            path = unit.text.place(function.start).path
+            self.traffic.add("call", function.name, values, self.state.conditions, path, names)
+        if self.only_computes(unit, function, values):
+            return NOTHING
         frame = Frame(unit, function.name)
         frame.this, frame.record = this, function.record
         self.deduce(function, template, values, frame)
@@ -209,6 +222,23 @@ class Functions(Launches):
             self.frames.pop()
         self.entered.add((id(unit), function.start))
         return self.in_frame(frame, function.body)
+
+    def only_computes(self, unit: Unit, function: FunctionDef, values: tuple[Value, ...]) -> bool:
+        """Whether a call changes nothing that is followed: it answers nothing, and only reads and writes arrays' elements.
+
+        CPU versions of kernels are such functions, and their loops would use up the budget.
+        """
+        if function.returns.base != "void" or function.returns.pointers or function.template or function.record:
+            return False
+        if not all(isinstance(value, Number) or (isinstance(value, Pointer) and value.block) for value in values):
+            return False
+        if any(parameter.kind.reference for parameter in function.parameters):
+            return False
+        text = without_comments(function.source[function.node.start_byte : function.node.end_byte])
+        words = set(_WORD.findall(text))
+        if "for" not in words or words & unit.scope.globals.keys() or function.name in self.launching:
+            return False
+        return all(host_calls.is_arithmetic(name) for name in set(_CALLED.findall(text)) - _STATEMENTS)
 
     def deduce(self, function: FunctionDef, template: tuple[str, ...], values: tuple[Value, ...], frame: Frame) -> None:
         """The template arguments of a call."""

@@ -49,6 +49,7 @@ class Launches(Expressions):
         start: int,
     ) -> None:
         assert self.state is not None
+        self.note("launch", name, arguments or ())
         if name not in self.kernels:
             return
         sizes = [self.dim3(part) for part in parts[:2]]

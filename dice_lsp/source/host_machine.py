@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import evolve, frozen
 
 from dice_lsp.source.expressions import SIZEOF, canonical_type
+from dice_lsp.source.host_references import HostReference, Traffic
 from dice_lsp.source.host_tree import FileScope, Kind, Record, Tree
 from dice_lsp.source.host_values import (
     NOTHING,
@@ -74,6 +75,8 @@ class HostLaunch:
     """Whether the interpreter came here from `main`."""
     line: int | None = None
     """The line (from 1) where `path` is another file than the kernel's."""
+    references: tuple[HostReference, ...] = ()
+    """Calls of CPU functions whose results the program compares with the launch's."""
 
 
 @frozen(eq=False)
@@ -127,6 +130,7 @@ class Machine(ABC):
         """Functions of the program that start a kernel, directly or not."""
         self.launches: list[HostLaunch] = []
         self.seen: set[object] = set()
+        self.traffic = Traffic()
         self.started: set[str] = set()
         """Kernels with a launch."""
         self.total_steps = 0
@@ -194,6 +198,11 @@ class Machine(ABC):
     def free(self, name: str, ctype: str = "int") -> Number:
         """A size that may be anything."""
         return Number(unknown_term(name, size=True), ctype)
+
+    def note(self, kind: str, name: str, values: tuple[Value, ...]) -> None:
+        """A launch or a call, for `host_references`."""
+        if self.from_main and self.state is not None:
+            self.traffic.add(kind, name, values, self.state.conditions)
 
     def conditions(self) -> tuple[tuple[Term, bool], ...]:
         """What was asked on the way here, and the answers."""

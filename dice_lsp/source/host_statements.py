@@ -9,7 +9,7 @@ import re
 from dice_lsp.source.host_functions import Functions
 from dice_lsp.source.host_machine import FEW_TURNS, IDLE_TURNS, MAX_TURNS, State
 from dice_lsp.source.host_tree import Kind, Tree, declarations
-from dice_lsp.source.host_values import NOTHING, Array, Number, Thing, Unknown, Value, binary
+from dice_lsp.source.host_values import NOTHING, Array, Number, Pointer, Thing, Unknown, Value, binary
 
 
 class Statements(Functions):
@@ -234,6 +234,7 @@ class Statements(Functions):
                 operator = part.one("operator")
                 if operator is not None and operator.text == ">>":
                     target = part.one("right")
+            element = target is not None and target.kind == "subscript_expression"
             while target is not None and target.kind in (
                 "subscript_expression",
                 "field_expression",
@@ -243,7 +244,8 @@ class Statements(Functions):
             if target is None or target.kind != "identifier":
                 continue
             spot = self.find(target.text)
-            if spot is not None:
+            if spot is not None and not (element and isinstance(self.read(spot), Pointer)):
+                # An element of an array in allocated memory is not followed, and the pointer stays as it is.
                 self.forget(spot, f"`{target.text}`, which a loop changes")
 
     def forget_effects(self, name: str, call: Tree) -> None:

@@ -6,7 +6,7 @@ in it are `fixed`: they keep the value that the program gives them.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import field, frozen
 
@@ -16,6 +16,7 @@ from dice_lsp.source.expressions import SIZEOF, canonical_type, names_in
 from dice_lsp.source.geometry import Size
 from dice_lsp.source.headers import template_defaults
 from dice_lsp.source.host_machine import HostLaunch
+from dice_lsp.source.host_references import resolved
 from dice_lsp.source.host_values import (
     Address,
     Number,
@@ -35,6 +36,22 @@ from dice_lsp.source.host_values import (
 
 FLOATING = {"float", "double", "__half", "half", "__nv_bfloat16", "nv_bfloat16", "nv_half", "bfloat16"}
 _MAX_ROUNDS = 6
+
+
+@frozen
+class SiteReference:
+    """A CPU function whose results the program compares with the launch's."""
+
+    function: str
+    path: str
+    arguments: Mapping[str, str]
+    """Parameter of the function -> parameter of the kernel, or an expression of its names and the launch's dims."""
+    uploaded: frozenset[str]
+    """Parameters of the kernel that are copies of the function's arrays."""
+    same_start: frozenset[str]
+    """Parameters of the kernel that hold at the launch what the function's arrays hold at its call, or nothing that matters."""
+    compared: frozenset[str]
+    """Parameters of the kernel that the program compares, when nothing but the kernel has written to them."""
 
 
 @frozen
@@ -69,6 +86,7 @@ class SiteLaunch:
     order: int = 0
     missing: frozenset[str] = field(factory=frozenset)
     """Parameters of which the launch says nothing."""
+    references: "tuple[SiteReference, ...]" = ()
 
     def says_the_same(self, other: "SiteLaunch") -> bool:
         """Whether two launches differ in their sizes alone."""
@@ -161,8 +179,33 @@ class SiteReader:
             grid, block, smem, sizes, dict(self.scalars), dict(self.dims),
             frozenset(name for name, term in self.dim_terms.items() if self.is_free(term)),
             frozenset(self.fixed), conditions, dict(self.template), tuple(problems), launch.certain, launch.reached,
-            launch.from_main, line, place, threads, block_threads, order, frozenset(missing),
+            launch.from_main, line, place, threads, block_threads, order, frozenset(missing), tuple(self.references()),
         )  # fmt: skip
+
+    def references(self) -> Iterator[SiteReference]:
+        """The CPU functions that say what the launch computes, as far as the kernel is told what they are given."""
+        given = [value.term for _, value in self.arguments if isinstance(value, Number)]
+        for reference in self.launch.references:
+            numbers = {a.name: a.number for a in reference.arguments if a.number is not None}
+            try:
+                arguments = resolved(numbers, self.names, self.dim_terms, given, self.spelled)
+            except _Unsaid:
+                continue
+            if arguments is None:
+                continue
+            labels = {
+                argument.name: self.kernel.parameters[argument.place].name
+                for argument in reference.arguments
+                if argument.place is not None
+            }
+            yield SiteReference(
+                reference.function,
+                reference.path,
+                {**arguments, **labels},
+                frozenset(labels[a.name] for a in reference.arguments if a.uploaded),
+                frozenset(labels[a.name] for a in reference.arguments if a.before or a.fresh),
+                frozenset(labels[a.name] for a in reference.arguments if a.compared),
+            )
 
     def is_free(self, term: Term) -> bool:
         sources = list(term.sources())

@@ -41,8 +41,8 @@ from dice_lsp.source.geometry import (
 from dice_lsp.source.headers import template_defaults
 from dice_lsp.source.host_machine import HostLaunch
 from dice_lsp.source.host_program import HostProgram, host_program
-from dice_lsp.source.kernels import SourceModel
-from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, read_launch
+from dice_lsp.source.kernels import Function, SourceModel, parse
+from dice_lsp.source.launch_sites import FLOATING, SiteLaunch, SiteReference, read_launch
 from dice_lsp.source.polynomials import ONE, Polynomial
 from dice_lsp.source.project import ProjectTexts
 from dice_lsp.source.python_calls import PythonCalls, torch_reference, with_given_values
@@ -96,7 +96,17 @@ def launch_spec(
 
     defines = {} if project is None else project.defines
     return _Builder(
-        text, kernel, model, directive, program, calls, models_around(model, path, project), wanted, defines
+        text,
+        kernel,
+        model,
+        directive,
+        program,
+        calls,
+        models_around(model, path, project),
+        wanted,
+        defines,
+        path,
+        project,
     ).build()
 
 
@@ -112,10 +122,13 @@ class _Builder:
         around: tuple[SourceModel, ...] = (),
         others: Callable[[], dict[str, SourceModel]] = dict,
         defines: Mapping[str, str] | None = None,
+        path: str = "",
+        project: ProjectTexts | None = None,
     ) -> None:
         self.text, self.kernel, self.model, self.directive, self.program = text, kernel, model, directive, program
         self.calls, self.around, self.others = calls, around, others
         self.defines = defines or {}
+        self.path, self.project = path, project
         self.read_members: dict[str, tuple[Leaf, ...]] = {}
         self.pointers = [p for p in kernel.parameters if p.pointer]
         self.scalars = [p for p in kernel.parameters if not p.pointer]
@@ -156,6 +169,8 @@ class _Builder:
                 self.around,
                 self.others,
                 self.defines,
+                self.path,
+                self.project,
             )
             other = builder.spec_of(launch, [])
             dims = {dim.name: dim.values[0] for dim in other.dims}
@@ -196,6 +211,8 @@ class _Builder:
             buffers = with_given_values(self.calls, kernel, self.program.launches, buffers)
         if reference is None and self.calls is not None:
             reference = torch_reference(self.calls, self.model, kernel, self.program.launches, buffers)
+        if launch is not None and (reference is None or directive.reference is not None):
+            reference = self.compared_reference(reference, launch, buffers)
         dims, scalars = self.sizes(launch, alike, own, bounds, grid, block, smem_bytes, buffers)
         self.complain(own)
         used = self.used_constants(grid, block, smem_bytes, buffers, scalars)
@@ -354,6 +371,60 @@ class _Builder:
             if accesses.understood:
                 return _renamed(accesses, {a: b for a, b in names.items() if a != b})
         return None
+
+    def compared_reference(
+        self, named: Reference | None, launch: SiteLaunch, buffers: list[BufferSpec]
+    ) -> Reference | None:
+        """The CPU function whose results the program itself compares with the kernel's; `named` where there is none.
+
+        A function that a directive names is given what the program gives it, where its parameters are not the kernel's.
+        """
+        if named is not None and (named.via != "function" or self.reference_fits(named)):
+            return named
+        roles = {buffer.name: buffer for buffer in buffers}
+        found = []
+        for site in launch.references:
+            path = site.path if site.path and site.path != self.path else ""
+            text = self.project.text(path) if path and self.project is not None else None
+            model = parse(text) if text is not None else None if path else self.model
+            functions = [] if model is None else [f for f in model.functions if f.name == site.function]
+            if len(functions) == 1 and self.says(functions[0], site, roles):
+                found.append(Reference("function", site.function, Origin.INFERRED, path, site.arguments))
+        if named is not None:
+            same = [reference for reference in found if reference.text == named.text]
+            return evolve(named, path=same[0].path, arguments=same[0].arguments) if len(same) == 1 else named
+        return found[0] if len(found) == 1 else None
+
+    def reference_fits(self, reference: Reference) -> bool:
+        return any(
+            function.name == reference.text and matched_parameters(function, self.kernel, self.template) is not None
+            for function in self.model.functions
+        )
+
+    def says(self, function: Function, site: SiteReference, roles: Mapping[str, BufferSpec]) -> bool:
+        """Whether a function's results must be the kernel's: the same inputs, and every output compared by the program."""
+        if not function.is_host or function.template or function.return_type not in ("void", ""):
+            return False
+        own = {parameter.name: parameter for parameter in self.kernel.parameters}
+        if {p.name for p in function.parameters} != site.arguments.keys():
+            return False
+        for parameter in function.parameters:
+            label = site.arguments[parameter.name]
+            if not parameter.pointer:
+                continue
+            mine, buffer = own.get(label), roles.get(label)
+            if mine is None or buffer is None or parameter.indirections != 1 or mine.indirections != 1:
+                return False
+            if canonical_type(parameter.element) != self.element(mine):
+                return False
+            if buffer.role is Role.IN:
+                if not parameter.const or label not in site.uploaded:
+                    return False
+            elif parameter.const or label not in site.compared:
+                return False
+            elif buffer.role is not Role.OUT and label not in site.same_start:
+                return False  # what it starts with is not the same for both
+        return True
 
     def bounds(self, own: Accesses, by_reference: Accesses | None) -> frozenset[str]:
         """Parameters that bound an index: those may take other values than the file's."""

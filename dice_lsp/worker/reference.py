@@ -18,6 +18,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from dice_lsp.records import BufferSpec, CompileFailed, Kernel, Parameter, Reference, Role
+from dice_lsp.source.expressions import ExpressionError, evaluate
 from dice_lsp.source.kernels import Function, parse
 from dice_lsp.source.references import matched_parameters
 from dice_lsp.source.slice import device_slice
@@ -326,6 +327,7 @@ class FunctionYardstick:
     def __init__(
         self, name: str, function: Function, matched: Mapping[str, str], prepared: Prepared, precise: bool, body: str,
         deadline_s: float, seed: int, again: "Callable[[bool, str], FunctionYardstick | BadReference]",
+        numbers: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.words = name
         self.precise = precise
@@ -337,6 +339,8 @@ class FunctionYardstick:
         self.seed = seed
         self.again = again
         """The same function built in double precision or not, and with another arithmetic (`launch.Source.arithmetic`)."""
+        self.numbers = numbers
+        """What its numbers are, by its parameters, where they are none of the kernel's."""
 
     def plain(self, bound: Bound) -> Mapping[str, Array] | None:
         return self._single(bound, "") if self.precise else None
@@ -401,6 +405,10 @@ class FunctionYardstick:
 
     def expect(self, bounds: Sequence[Bound]) -> "list[Expectation | BadReference]":
         step = _FINE_STEP if self.precise else _COARSE_STEP
+        unsaid = {place: reason for place, bound in enumerate(bounds) if (reason := self._unsaid(bound)) is not None}
+        if unsaid:
+            asked = iter(self.expect([bound for place, bound in enumerate(bounds) if place not in unsaid]))
+            return [BadReference(unsaid[place]) if place in unsaid else next(asked) for place in range(len(bounds))]
         groups = []
         for bound in bounds:
             inputs = decoded(bound)
@@ -456,6 +464,10 @@ class FunctionYardstick:
         arguments: list[Argument] = []
         for parameter in self.function.parameters:
             element = function_element(parameter, self.precise)
+            if parameter.name in self.numbers:
+                value = _number(self.numbers[parameter.name], bound)
+                arguments.append(ScalarArgument(parameter.name, scalar_bytes(element, value)))
+                continue
             name = back[parameter.name]
             if parameter.pointer:
                 buffer = bound.buffers[name]
@@ -471,6 +483,33 @@ class FunctionYardstick:
                 value = bound.scalars[name].value
                 arguments.append(ScalarArgument(parameter.name, scalar_bytes(element, value)))
         return Launch((1, 1, 1), (1, 1, 1), 0, tuple(arguments), deadline_s=self.deadline_s)
+
+    def _unsaid(self, bound: Bound) -> str | None:
+        """Why the function's numbers are not known for a case; None where they are."""
+        for parameter, text in self.numbers.items():
+            try:
+                _number(text, bound)
+            except ExpressionError:
+                return f"what `{parameter}` of the reference {self.words} is for {bound.label} is not known"
+        return None
+
+
+def _number(text: str, bound: Bound) -> float | int:
+    """A number of a function's call: a parameter of the kernel, an expression of the spec's names, or a float.
+
+    Raises:
+        ExpressionError: the case does not say it.
+
+    """
+    if text in bound.scalars:
+        return bound.scalars[text].value
+    try:
+        return evaluate(text, bound.names)
+    except ExpressionError:
+        try:
+            return float(text)
+        except ValueError:
+            raise ExpressionError(text) from None
 
 
 def function_element(parameter: Parameter, precise: bool) -> Element:
@@ -502,12 +541,15 @@ def _open_function(
         return BadReference(f"there is no function `{name}` in this file")
     function = functions[0]
     matched: Mapping[str, str] | BadReference = BadReference("")
+    numbers: dict[str, str] = {}
     for function in functions:
-        matched = _match(function, kernel)
+        matched = _match(function, kernel, reference.arguments)
         if not isinstance(matched, BadReference):
             break
     if isinstance(matched, BadReference):
         return matched
+    if reference.arguments:
+        numbers = {p.name: reference.arguments[p.name] for p in function.parameters if not p.pointer}
     sliced = device_slice(home, keep_functions=(name,)).text
     # The same record for all candidates of a fill, so that they share one build of the function.
     nobody = evolve(
@@ -526,7 +568,7 @@ def _open_function(
             return BadReference(f"the reference {name} cannot be compiled: line {error.line + 1}: {error.text}")
         if isinstance(prepared, NotSupported):
             return BadReference(f"the reference {name} cannot be compiled: {prepared.reason}")
-        return FunctionYardstick(name, function, agreed, prepared, fp64, body, deadline_s, seed, open_at)
+        return FunctionYardstick(name, function, agreed, prepared, fp64, body, deadline_s, seed, open_at, numbers)
 
     if not any((element_of(p.element) or FLOAT32).lanes > 1 for p in function.parameters):
         precise = open_at(True)
@@ -556,8 +598,8 @@ def _blanked(text: str, start: int, end: int) -> str:
     return text[:start] + re.sub(r"[^\r\n]", " ", text[start:end]) + text[end:]
 
 
-def _match(function: Function, kernel: Kernel) -> "dict[str, str] | BadReference":
-    """Kernel parameter -> function parameter: by name, else by position when both lists are alike."""
+def _match(function: Function, kernel: Kernel, arguments: Mapping[str, str]) -> "dict[str, str] | BadReference":
+    """Kernel parameter -> function parameter: as the program calls it, by name, or by position when both lists are alike."""
     own = {parameter.name: parameter for parameter in kernel.parameters}
     for parameter in function.parameters:
         element = element_of(parameter.element)
@@ -566,7 +608,13 @@ def _match(function: Function, kernel: Kernel) -> "dict[str, str] | BadReference
                 f"parameter `{parameter.name}` of {function.name} has the type `{parameter.spelling}`, which is not known here"
             )
     names = [parameter.name for parameter in function.parameters]
-    if all(name in own and own[name].pointer == p.pointer for name, p in zip(names, function.parameters, strict=True)):
+    if arguments and arguments.keys() == set(names):
+        matched = {arguments[p.name]: p.name for p in function.parameters if p.pointer}
+    elif arguments:
+        return BadReference(f"{function.name} has other parameters than the program gives it")
+    elif all(
+        name in own and own[name].pointer == p.pointer for name, p in zip(names, function.parameters, strict=True)
+    ):
         matched = {name: name for name in names}
     elif len(names) == len(own) and all(
         a.pointer == b.pointer for a, b in zip(kernel.parameters, function.parameters, strict=True)
