@@ -271,6 +271,9 @@ def fits(value: float, ctype: str) -> float | None:
     return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
+_OF_INTEGERS = {"/", "%", "<<", ">>", "&", "|", "^", "~"}
+
+
 def _compute(operator: str, values: tuple[float, ...], ctype: str) -> float | None:
     try:
         result = _calculate(operator, values, ctype)
@@ -280,6 +283,9 @@ def _compute(operator: str, values: tuple[float, ...], ctype: str) -> float | No
 
 
 def _calculate(operator: str, values: tuple[float, ...], ctype: str) -> float | None:
+    if ctype not in FLOATING and operator in _OF_INTEGERS:
+        # A whole number that came out of a floating type, as in `(int)floor(x) % 512`.
+        values = tuple(int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
     a = values[0]
     b = values[1] if len(values) > 1 else 0
     match operator:

@@ -69,6 +69,16 @@ template <class... A> void launched(const char* name, Config c, A... args) {
 """
 
 PROGRAMS = {
+    "whole numbers out of fractions": """
+__global__ void rows(float* x, int n) {}
+int main() {
+    float factor = 192.0f / (128 * (float)132), total = 4097.0f / (factor < 1.0f ? 1.0f : factor);
+    int most = (int)(floor(sqrt(total)) * 32), n = most - most % 512, step = (int)(n * 0.75f);
+    float* x;
+    cudaMalloc(&x, n * sizeof(float));
+    rows<<<n / 32, (step & 255) + 32, step >> 4>>>(x, most % 1000);
+}
+""",
     "wrappers": """
 #define CHECK(call) do { cudaError_t status = (call); if (status != cudaSuccess) { printf("%s", cudaGetErrorString(status)); exit(1); } } while (0)
 #define BLOCK 128
