@@ -341,7 +341,10 @@ def _wrong(s: Seen, buffer: BoundBuffer, got: Array, difference: Difference) -> 
         said = f"{where} in {t.bound.label}, with the same text: the kernel is not deterministic, or {other}"
         return Refusal("cases", Unverified(said, in_order(judge.had - judge.without)))
     if not judge.on_host and judge.right_alone(t, buffer):
-        where = f"{buffer.name} is right only in a fresh process: results are kept from earlier launches"
+        where = (
+            f"{buffer.name} is right in every fresh process and wrong after other launches:"
+            " results are kept from earlier launches, or threads race"
+        )
         return Refusal("state", Cheating("stale_result", where))
     if (reason := judge.undefined(t)) is not None:
         return Refusal("cases", Unverified(reason, in_order(judge.had - judge.without)))

@@ -113,6 +113,7 @@ from dice_lsp.worker.tolerance import (
     either,
 )
 
+_FRESH_PROCESSES = 3
 _NEVER_LAUNCHED = ("launch refused", "the launch is invalid")
 """How the back ends begin to say that a kernel was not even started."""
 _PROBE_ELEMENTS = 20_000
@@ -787,7 +788,13 @@ class Judge:
         return None if yardstick is None or t.bound.large else yardstick.undefined(t.bound)
 
     def right_alone(self, t: Try, buffer: BoundBuffer) -> bool:
-        """The wrong case is right when nothing ran before it: the kernel remembers what it should compute."""
+        """The wrong case is right when nothing ran before it: the kernel remembers what it should compute.
+
+        A race may come out right once in a fresh process, so several are asked.
+        """
+        return all(self._right_in_a_fresh_process(t, buffer) for _ in range(_FRESH_PROCESSES))
+
+    def _right_in_a_fresh_process(self, t: Try, buffer: BoundBuffer) -> bool:
         fresh = self.backend.prepare(self.source)
         if isinstance(fresh, (CompileFailed, NotSupported)):
             return False

@@ -48,3 +48,39 @@ def test_a_function_of_another_file_judges_a_kernel(tmp_path: Path) -> None:
     assert isinstance(judged(KERNEL.replace("+ 1", "+ 2"), reference), Wrong)
     gone = judged(KERNEL, attrs.evolve(reference, path=str(tmp_path / "none.cpp")))
     assert isinstance(gone, Unverified) and "cannot be read" in gone.reason
+
+
+PROGRAM = """#include <cstdlib>
+void scale_rows(float* out, const float* in, int B, int T) {
+    for (int b = 0; b < B; b++)
+        for (int t = 0; t < T; t++) out[b * T + t] = 3 * in[b * T + t];
+}
+__global__ void times(float* y, const float* x, int N) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) y[i] = 3 * x[i];
+}
+int main() {
+    int B = 8, T = 64, N = B * T;
+    float *out = (float*)malloc(N * 4), *in = (float*)malloc(N * 4), *d_out, *d_in;
+    cudaMalloc(&d_out, N * 4);
+    cudaMalloc(&d_in, N * 4);
+    cudaMemcpy(d_in, in, N * 4, cudaMemcpyHostToDevice);
+    scale_rows(out, in, B, T);
+    times<<<(N + 127) / 128, 128>>>(d_out, d_in, N);
+    validate_result(d_out, out, N);
+}
+"""
+
+
+def test_a_function_that_the_program_compares_judges_a_kernel_at_every_size() -> None:
+    """It is told B and T, of which the kernel knows the product alone."""
+    model = parse(PROGRAM)
+    reference = launch_spec(PROGRAM, model.kernels[0], model).reference
+    assert reference is not None and reference.text == "scale_rows"
+    right = judged(PROGRAM, reference)
+    assert isinstance(right, Verified) and "scale_rows" in right.reference, right
+    assert isinstance(judged(PROGRAM.replace("y[i] = 3", "y[i] = 4"), reference), Wrong)
+    partly = PROGRAM.replace("y[i] = 3 * x[i]", "y[i] = i < N - 1 ? 3 * x[i] : 0")
+    assert isinstance(judged(partly, reference), Wrong)
+    lost = judged(PROGRAM, attrs.evolve(reference, arguments={**reference.arguments, "T": "unheard"}))
+    assert isinstance(lost, Unverified) and "`T` of the reference scale_rows" in lost.reason
