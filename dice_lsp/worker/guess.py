@@ -122,7 +122,17 @@ def softened(verdict: Verdict, spec: LaunchSpec) -> Verdict:
     made_up = [
         dim.name for dim in spec.dims if spec.confidence.get(f"dims.{dim.name}", Confidence.CERTAIN) is Confidence.GUESS
     ]
-    if not made_up or not isinstance(verdict, (Wrong, Unsafe)) or "captured" in verdict.case:
+    if not isinstance(verdict, (Wrong, Unsafe)) or "captured" in verdict.case:
+        return verdict
+    if isinstance(verdict, Unsafe) and verdict.hazard == "unwritten_output":
+        label = verdict.where.partition(":")[0]
+        read = next((b for b in spec.buffers if b.name == label and b.origin is Origin.INFERRED), None)
+        if read is not None and spec.origins.get("grid") is Origin.LAUNCH_SITE:
+            # `if (i > N) return;` says N + 1, and threads that the program does not launch would write the last one.
+            clause = f"out {label}[...]"
+            said = f"unwritten output ({verdict.where}) at a size that was read from the kernel's body, {verdict.case}"
+            return Unverified(f"{said}: write `{clause}` in a //dice: line")
+    if not made_up:
         return verdict
     if isinstance(verdict, Unsafe):
         what = f"{verdict.hazard.replace('_', ' ')} ({verdict.where})"

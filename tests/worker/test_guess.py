@@ -239,3 +239,14 @@ def test_a_worker_tries_a_guess_once_a_text_and_never_a_sure_launch(monkeypatch:
         assert worker._refuted(guess, source, "key", Silent()) is None and len(tried) == 1  # type: ignore[arg-type]
     finally:
         worker.close()
+
+
+def test_what_is_not_written_at_a_size_that_the_body_says_is_not_held_against_a_kernel_of_the_program() -> None:
+    """`if (i > n) return;` reads as n + 1 elements, and no thread that the program launches writes the last one."""
+    spec = attrs.evolve(spec_of("copy", "n + 1"), origins={"grid": Origin.LAUNCH_SITE})
+    verdict = Unsafe("unwritten_output", "y: 1 of 33 elements, first y[32]", "n=32")
+    read = attrs.evolve(spec, buffers=tuple(attrs.evolve(b, origin=Origin.INFERRED) for b in spec.buffers))
+    soft = softened(verdict, read)
+    assert isinstance(soft, Unverified) and "write `out y[...]`" in soft.reason
+    allocated = attrs.evolve(spec, buffers=tuple(attrs.evolve(b, origin=Origin.LAUNCH_SITE) for b in spec.buffers))
+    assert softened(verdict, allocated) is verdict
