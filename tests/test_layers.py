@@ -19,6 +19,7 @@ FLOORS: tuple[set[str], ...] = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 HOMES = {
     "torch": {"diffusion", "training"},
+    "triton": {"diffusion"},
     "transformers": {"diffusion", "training"},
     "safetensors": {"diffusion", "training"},
     "pygls": {"server"},

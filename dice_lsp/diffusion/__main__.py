@@ -27,6 +27,7 @@ from dice_lsp.process import Job, serve
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
 
 if TYPE_CHECKING:
+    from dice_lsp.diffusion.rows import RowNetwork
     from dice_lsp.diffusion.slots import PromptCache
 
 SMALL_PARAMETERS = 50_000_000
@@ -48,6 +49,8 @@ class _Resident:
     loaded: Loaded
     device: str
     message: str
+    network: "RowNetwork"
+    """The loaded network, in its fast form where there is one."""
     prompt_cache: "PromptCache"
     """What the last fill read of its prompt: the next one of the same document mostly begins alike."""
 
@@ -118,7 +121,16 @@ class Models:
         loaded = load(path, device, model)
         if message:
             message += f": {model} runs on the CPU, which is slower"
-        self._resident = _Resident((model, asked), loaded, device, message, PromptCache(loaded.network))
+        network: RowNetwork = loaded.network
+        if device.startswith("cuda"):
+            from dice_lsp.diffusion.fast import fast_network
+
+            fast = fast_network(loaded.network)
+            if isinstance(fast, str):
+                message = f"{model} runs without its fast kernels on {device}: {fast}"
+            else:
+                network = fast
+        self._resident = _Resident((model, asked), loaded, device, message, network, PromptCache(network))
         return self._resident
 
     def _decode(
@@ -154,7 +166,7 @@ class Models:
         prompt = layout.prompt(request, budget)
         wanted = request.candidates if schedule.temperature > 0 else 1
         decoding = Decoding(
-            loaded.network,
+            resident.network,
             prompt,
             schedule,
             mask_id=info.mask_id,

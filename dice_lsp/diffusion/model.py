@@ -322,11 +322,15 @@ class SDAR(nn.Module):
         cache.length += size
         return self.logits(self.model.norm(hidden[:, size:]))
 
-    def slot_cache(self, slots: int) -> SlotCache:
-        """An empty cache of numbered slots; positions below `slots` can be used with it."""
+    def slot_cache(self, slots: int, spare: int = 0, multiple: int = 1) -> SlotCache:
+        """An empty cache of numbered slots; positions below `slots` can be used with it.
+
+        It holds `spare` more, and again more up to a `multiple`.
+        """
         if slots > self.rope_cos.shape[0]:
             self._grow_rope(slots)
-        return SlotCache(self.config, slots, self.device, self.dtype)
+        every = -(-(slots + spare) // multiple) * multiple
+        return SlotCache(self.config, slots, self.device, self.dtype, every)
 
     @torch.inference_mode()
     def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Tensor | None) -> Tensor:

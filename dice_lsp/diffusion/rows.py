@@ -43,22 +43,25 @@ class Rows:
 
 
 class SlotCache:
-    """Keys and values `[L, K, S, D]` of numbered slots. Who uses which slot is the decoder's matter."""
+    """Keys and values `[L, K, S, D]` of numbered slots. Who uses which slot is the decoder's matter.
 
-    def __init__(self, config: SDARConfig, slots: int, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (config.num_hidden_layers, config.num_key_value_heads, slots, config.head_dim)
+    There may be more slots than were asked for, which are the network's own.
+    """
+
+    def __init__(
+        self, config: SDARConfig, slots: int, device: torch.device, dtype: torch.dtype, all_slots: int | None = None
+    ) -> None:
+        shape = (config.num_hidden_layers, config.num_key_value_heads, all_slots or slots, config.head_dim)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
-
-    @property
-    def slots(self) -> int:
-        return self.keys.shape[2]
+        self.slots = slots
 
 
 class RowNetwork(Protocol):
     """What decoding needs of a network."""
 
-    config: SDARConfig
+    @property
+    def config(self) -> SDARConfig: ...
 
     @property
     def device(self) -> torch.device: ...

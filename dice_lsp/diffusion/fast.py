@@ -1,0 +1,333 @@
+"""The same network at the speed of the memory: one CUDA graph a pass, few kernels a layer, the weights read once.
+
+`FastNetwork` wraps a loaded network and answers `forward_rows` from graphs, one for each bucket of rows, of logits and of
+slots. A graph works on static buffers; a pass copies its numbers there and replays. Passes that are too large for a graph
+(the prompt) go through the network as it is.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from dice_lsp.diffusion.model import SDAR, Layer
+from dice_lsp.diffusion.rows import SPANS, Rows, SlotCache
+from dice_lsp.diffusion.sizes import SDARConfig
+
+ROW_BUCKETS = (4, 8, 16, 24, 32, 48, 64, 80, 96)
+"""Rows that a graph is made for; a pass takes the next one that it fits in."""
+
+ROWS = 96
+"""Rows of the static buffers."""
+
+SLOT_BUCKET = 256
+TILE_SLOTS = 64
+MAX_SHARES = 32
+"""Programs that share the slots of one key head, at most."""
+
+GROUPS = {
+    4: (16, 0),
+    8: (16, 0),
+    16: (16, 0),
+    24: (32, 0),
+    32: (32, 0),
+    48: (32, 16),
+    64: (64, 0),
+    80: (64, 16),
+    96: (64, 32),
+}
+"""Rows that a tensor core instruction takes at once, for each bucket: widths are powers of two, and 80 is 64 and 16."""
+
+
+WIDE = 48
+"""From this bucket on sums are cut into fewer shares: each share of each row is written and read again."""
+
+
+@frozen
+class Tiling:
+    """How one linear layer is cut up for the programs of a kernel."""
+
+    weight_rows: int
+    inner: int
+    shares: int
+    """Programs along the inner dimension; more than 1 leave their sums to the next kernel."""
+    stages: int
+    warps: int
+    ahead: int = 8
+    """Lines of 64 elements of each weight row that are asked for before the kernel before has ended."""
+
+
+def tiling(outputs: int, inputs: int, gated: bool, wide: bool, processors: int) -> Tiling:
+    """A cut that keeps every multiprocessor reading: about two programs each, as measured on an H200."""
+    inner = 128 if inputs % 128 == 0 else 64
+    tiles = outputs // 64
+    if gated:
+        return Tiling(64, 64 if wide else inner, 1, 4, 4)
+    shares = 1
+    for count in (2,) if wide and tiles > processors / 3 else (2, 4, 8):
+        if tiles * shares >= 1.4 * processors or inputs % (count * inner):
+            break
+        shares = count
+    return Tiling(64, inner, shares, 4, 4, 16)
+
+
+@define
+class _Buffers:
+    """What every graph of a network reads and writes."""
+
+    ids: Tensor
+    positions: Tensor
+    slots: Tensor
+    spans: Tensor
+    wanted: Tensor
+    x: Tensor
+    normed: Tensor
+    queries: Tensor
+    attended: Tensor
+    inner: Tensor
+    partial: Tensor
+    sums: Tensor
+    peaks: Tensor
+    totals: Tensor
+
+
+@define
+class _Graph:
+    graph: Any
+    logits: Tensor
+
+
+@define(eq=False)
+class FastNetwork:
+    """See the module. Construct it with `fast_network`, which says when it cannot be had."""
+
+    network: SDAR
+    kernels: Any
+    buffers: _Buffers
+    tilings: dict[tuple[str, bool], Tiling]
+    """By layer and by whether the bucket is a wide one."""
+    launch_options: dict[str, Any]
+    capture: bool = True
+    """Off for Triton's interpreter: the kernels run one by one."""
+    _graphs: dict[tuple[int, int, int, int], _Graph] = field(factory=dict)
+    _pool: Any = None
+
+    @property
+    def config(self) -> SDARConfig:
+        return self.network.config
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.network.dtype
+
+    def slot_cache(self, slots: int) -> SlotCache:
+        """An empty cache. Graphs of the cache before are given up: they hold its addresses."""
+        self._graphs.clear()
+        self._pool = None
+        return self.network.slot_cache(slots, spare=1, multiple=SLOT_BUCKET)
+
+    def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Tensor | None) -> Tensor:
+        """See `rows.RowNetwork`. The logits lie in a static buffer until the next pass."""
+        count = rows.ids.shape[0]
+        if count > ROW_BUCKETS[-1] or wanted is None:
+            return self.network.forward_rows(rows, cache, wanted)
+        with torch.inference_mode():
+            asked = wanted.shape[0]
+            bucket = next(size for size in ROW_BUCKETS if size >= count)
+            logits_bucket = next((size for size in ROW_BUCKETS if size >= asked), ROWS) if asked else 0
+            end = min(-(-rows.end // SLOT_BUCKET) * SLOT_BUCKET, cache.keys.shape[2])
+            self._fill(rows, cache, wanted, bucket)
+            if not self.capture:
+                return self._run(cache, bucket, logits_bucket, end)[:asked]
+            key = (bucket, logits_bucket, end, id(cache))
+            made = self._graphs.get(key)
+            if made is None:
+                made = self._graphs[key] = self._captured(cache, bucket, logits_bucket, end)
+            made.graph.replay()
+            return made.logits[:asked]
+
+    def _fill(self, rows: Rows, cache: SlotCache, wanted: Tensor, bucket: int) -> None:
+        buffers, count = self.buffers, rows.ids.shape[0]
+        buffers.ids[:count] = rows.ids
+        buffers.positions[:count] = rows.positions
+        buffers.slots[:count] = rows.slots
+        buffers.spans[:count] = rows.spans
+        if count < bucket:
+            # Rows that are there for nothing write to the spare slot and see the first one.
+            buffers.ids[count:bucket] = 0
+            buffers.positions[count:bucket] = 0
+            buffers.slots[count:bucket] = cache.keys.shape[2] - 1
+            buffers.spans[count:bucket] = 0
+            buffers.spans[count:bucket, 0, 1] = 1
+        asked = wanted.shape[0]
+        buffers.wanted[:asked] = wanted
+        buffers.wanted[asked:] = 0
+
+    def _captured(self, cache: SlotCache, bucket: int, asked: int, end: int) -> _Graph:
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            # Kernels are compiled and loaded outside the capture.
+            self._run(cache, bucket, asked, end)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            logits = self._run(cache, bucket, asked, end)
+        self._pool = graph.pool()
+        return _Graph(graph, logits)
+
+    def _layers(self) -> Iterator[Layer]:
+        yield from self.network.model.layers  # type: ignore[misc]
+
+    def _linear(self, name: str, weight: Tensor, rows: Tensor, out: Tensor, bucket: int, kind: Any) -> None:
+        cut = self.tilings[name, bucket >= WIDE]
+        outputs, inputs = weight.shape
+        if kind is self.kernels.GATED:
+            outputs //= 2
+        share = inputs // cut.shares
+        width, more = GROUPS[bucket]
+        ahead = min(cut.ahead, 1 << ((share // 64).bit_length() - 1))
+        self.kernels.linear_kernel[(outputs // cut.weight_rows, cut.shares)](
+            weight, rows, out, bucket, ROWS, outputs, inputs, share, width, more, cut.weight_rows, cut.inner, kind, ahead,
+            cut.stages, self.kernels.DEPENDENT, num_warps=cut.warps, **self.launch_options,
+        )  # fmt: skip
+
+    def _norm(self, partial: Tensor | None, weight: Tensor, bucket: int) -> None:
+        hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
+        splits = 0 if partial is None else partial.shape[0]
+        block = 1 << (hidden - 1).bit_length()
+        self.kernels.norm_kernel[(bucket,)](
+            self.buffers.x, self.buffers.partial, weight, self.buffers.normed, eps, ROWS, hidden, block, splits,
+            self.kernels.DEPENDENT, num_warps=min(8, max(1, block // 256)), **self.launch_options,
+        )  # fmt: skip
+
+    def _partial(self, name: str, outputs: int, bucket: int) -> Tensor:
+        shares = self.tilings[name, bucket >= WIDE].shares
+        return self.buffers.partial[: shares * ROWS * outputs].view(shares, ROWS, outputs)
+
+    def _run(self, cache: SlotCache, bucket: int, asked: int, end: int) -> Tensor:
+        config, buffers, kernels = self.config, self.buffers, self.kernels
+        heads, kv, dim, hidden = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+            config.hidden_size,
+        )
+        options, on = self.launch_options, kernels.DEPENDENT
+        physical = cache.keys.shape[2]
+        chunk = max(TILE_SLOTS, -(-end // MAX_SHARES // TILE_SLOTS) * TILE_SLOTS)
+        shares = -(-end // chunk)
+        if shares * chunk > physical:
+            raise ValueError(f"{shares} shares of {chunk} slots are over the cache's {physical}")
+        queries = bucket * (heads // kv)
+        tile = min(64, max(16, 1 << (queries - 1).bit_length()))
+        buffers.x[:bucket] = self.network.model.embed_tokens.weight[buffers.ids[:bucket]]
+        partial: Tensor | None = None
+        cos, sin = self.network.rope_cos, self.network.rope_sin
+        for index, layer in enumerate(self._layers()):
+            attention, mlp = layer.self_attn, layer.mlp
+            assert attention.qkv is not None and attention.qk_norm is not None and mlp.gate_up is not None
+            self._norm(partial, layer.input_layernorm.weight, bucket)
+            joined = self._partial("qkv", attention.qkv.shape[0], bucket)
+            self._linear("qkv", attention.qkv, buffers.normed, joined, bucket, kernels.PARTIAL)
+            keys, values = cache.keys[index], cache.values[index]
+            kernels.heads_kernel[(bucket, heads + 2 * kv)](
+                joined, attention.qk_norm, cos, sin, buffers.positions, buffers.slots, buffers.queries, keys, values,
+                config.rms_norm_eps, ROWS, heads, kv, dim, physical, joined.shape[0], on, num_warps=1, **options,
+            )  # fmt: skip
+            kernels.attention_kernel[(kv, shares, -(-queries // tile))](
+                buffers.queries, keys, values, buffers.spans, buffers.sums, buffers.peaks, buffers.totals, bucket,
+                dim**-0.5, heads, kv, dim, physical, chunk, tile, TILE_SLOTS, ROWS * (heads // kv), SPANS, on,
+                num_warps=4, **options,
+            )  # fmt: skip
+            kernels.combine_kernel[(bucket, heads)](
+                buffers.sums, buffers.peaks, buffers.totals, buffers.attended, heads, kv, dim, shares,
+                1 << (shares - 1).bit_length(), ROWS * (heads // kv), on, num_warps=2, **options,
+            )  # fmt: skip
+            partial = self._partial("o", hidden, bucket)
+            self._linear("o", attention.o_proj.weight, buffers.attended, partial, bucket, kernels.PARTIAL)
+            self._norm(partial, layer.post_attention_layernorm.weight, bucket)
+            self._linear("gate_up", mlp.gate_up, buffers.normed, buffers.inner, bucket, kernels.GATED)
+            partial = self._partial("down", hidden, bucket)
+            self._linear("down", mlp.down_proj.weight, buffers.inner, partial, bucket, kernels.PARTIAL)
+        if not asked:
+            return buffers.x.new_empty(0, config.vocab_size)
+        self._norm(partial, self.network.model.norm.weight, bucket)
+        head = self.network.model.embed_tokens if self.network.lm_head is None else self.network.lm_head
+        rows = buffers.normed.new_zeros(ROWS, hidden)
+        rows[:asked] = buffers.normed[buffers.wanted[:asked]]
+        logits = rows.new_empty(asked, config.vocab_size)
+        self._linear("head", head.weight, rows, logits, asked, kernels.DIRECT)
+        return logits
+
+
+def fast_network(network: SDAR) -> FastNetwork | str:
+    """The fast form of a network that is on a CUDA device, or why there is none."""
+    if network.device.type != "cuda":
+        return "the network is not on a CUDA device"
+    if torch.cuda.get_device_capability(network.device) < (8, 0):
+        return "the GPU is older than sm_80"
+    if network.dtype not in (torch.bfloat16, torch.float16):
+        return f"its weights are {str(network.dtype).removeprefix('torch.')}, not bfloat16"
+    if (reason := unsuitable(network.config)) is not None:
+        return reason
+    try:
+        from dice_lsp.diffusion import kernels
+    except ImportError:
+        return "triton is not installed"
+    options = {"launch_pdl": True} if torch.cuda.get_device_capability(network.device) >= (9, 0) else {}
+    return assemble(network, kernels, options)
+
+
+def unsuitable(config: SDARConfig) -> str | None:
+    """Why the kernels cannot take a network of these sizes, if they cannot."""
+    dim = config.head_dim
+    sizes = (config.hidden_size, config.intermediate_size, config.vocab_size, config.num_attention_heads * dim)
+    if any(size % 64 for size in (*sizes, config.num_key_value_heads * dim)):
+        return "its sizes are not multiples of 64"
+    if dim & (dim - 1) or dim < 16:
+        return f"a head of {dim} is no power of two"
+    return None
+
+
+def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool = True) -> FastNetwork:
+    config, device, dtype = network.config, network.device, network.dtype
+    heads, kv, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    hidden, inner = config.hidden_size, config.intermediate_size
+    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
+    shapes = {"qkv": ((heads + 2 * kv) * dim, hidden), "o": (hidden, heads * dim), "down": (hidden, inner)}
+    tilings: dict[tuple[str, bool], Tiling] = {}
+    for wide in (False, True):
+        for name, (outputs, inputs) in shapes.items():
+            tilings[name, wide] = tiling(outputs, inputs, False, wide, processors)
+        tilings["gate_up", wide] = tiling(inner, hidden, True, wide, processors)
+        tilings["head", wide] = Tiling(64, tilings["qkv", wide].inner, 1, 3, 4)
+    partial = max(tilings[name, False].shares * ROWS * outputs for name, (outputs, _) in shapes.items())
+    shared = kv * MAX_SHARES * ROWS * (heads // kv)
+
+    def zeros(*shape: int, of: torch.dtype = dtype) -> Tensor:
+        return torch.zeros(shape, device=device, dtype=of)
+
+    buffers = _Buffers(
+        ids=zeros(ROWS, of=torch.long),
+        positions=zeros(ROWS, of=torch.long),
+        slots=zeros(ROWS, of=torch.long),
+        spans=zeros(ROWS, SPANS, 2, of=torch.int32),
+        wanted=zeros(ROWS, of=torch.long),
+        x=zeros(ROWS, hidden),
+        normed=zeros(ROWS, hidden),
+        queries=zeros(ROWS, heads, dim),
+        attended=zeros(ROWS, heads * dim),
+        inner=zeros(ROWS, inner),
+        partial=zeros(partial, of=torch.float32),
+        sums=zeros(shared, dim, of=torch.float32),
+        peaks=zeros(shared, of=torch.float32),
+        totals=zeros(shared, of=torch.float32),
+    )
+    return FastNetwork(network, kernels, buffers, tilings, options, capture)

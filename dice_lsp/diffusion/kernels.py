@@ -1,0 +1,245 @@
+"""Triton kernels of one pass over few rows, where reading the weights once is what takes the time.
+
+A linear layer is computed transposed: the weights are the tall operand of the tensor cores and the rows of the pass the
+narrow one, so that 4 rows waste little and 80 cost hardly more. Sums run in one order whatever the number of rows is, and
+none goes through atomics: a row's result does not depend on its company, and runs are equal to the bit.
+
+Every kernel begins by letting the next one start (programmatic dependent launch), asks for its weights, and only then waits
+for the kernel before it: `DEPENDENT` is off in Triton's interpreter, which has no such instructions.
+"""
+
+import os
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+DEPENDENT = os.environ.get("TRITON_INTERPRET") != "1"
+
+PARTIAL = tl.constexpr(0)
+"""Store fp32 sums of one share of the inner dimension, `[split, row, N]`."""
+DIRECT = tl.constexpr(1)
+"""Store the result in bf16, `[row, N]`."""
+GATED = tl.constexpr(2)
+"""Store silu(gate) * up in bf16, where the weight's first half of rows is the gate."""
+
+
+@triton.jit
+def _prefetch(pointers):
+    """Ask the L2 for the lines of these addresses."""
+    tl.inline_asm_elementwise(
+        "{ prefetch.global.L2 [$1]; mov.u32 $0, 0; }", "=r,l", [pointers], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def linear_kernel(
+    weight, rows, out, M, ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SHARE: tl.constexpr,
+    BM: tl.constexpr, BM_MORE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, KIND: tl.constexpr,
+    AHEAD: tl.constexpr, STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """`rows` `[ROWS, K]` times `weight` `[N, K]` (twice N when gated). Programs: (N // BN, K // SHARE)."""
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    split = tl.program_id(1)
+    k = split * SHARE + tl.arange(0, BK)
+    m = tl.arange(0, BM)
+    at = weight + n[:, None].to(tl.int64) * K + k[None, :]
+    x_at = rows + m[None, :] * K + k[:, None]
+    if DEPENDENT:
+        gdc_launch_dependents()
+        # 64 elements are one line of 128 bytes.
+        lines = tl.arange(0, AHEAD)
+        first = weight + n[:, None].to(tl.int64) * K + (split * SHARE + lines * 64)[None, :]
+        _prefetch(first)
+        if KIND == GATED:
+            _prefetch(first + N * K)
+        gdc_wait()
+    acc = tl.zeros([BN, BM], tl.float32)
+    if KIND == GATED:
+        up = tl.zeros([BN, BM], tl.float32)
+    if BM_MORE > 0:
+        m_more = BM + tl.arange(0, BM_MORE)
+        more_at = rows + m_more[None, :] * K + k[:, None]
+        acc_more = tl.zeros([BN, BM_MORE], tl.float32)
+        if KIND == GATED:
+            up_more = tl.zeros([BN, BM_MORE], tl.float32)
+    for _ in tl.range(0, SHARE // BK, num_stages=STAGES):
+        w = tl.load(at, eviction_policy="evict_first")
+        x = tl.load(x_at)
+        acc = tl.dot(w, x, acc)
+        if KIND == GATED:
+            u = tl.load(at + N * K, eviction_policy="evict_first")
+            up = tl.dot(u, x, up)
+        if BM_MORE > 0:
+            x_more = tl.load(more_at)
+            acc_more = tl.dot(w, x_more, acc_more)
+            if KIND == GATED:
+                up_more = tl.dot(u, x_more, up_more)
+            more_at += BK
+        at += BK
+        x_at += BK
+    if KIND == GATED:
+        # Rounded as the layer's own output would be before they are multiplied.
+        gate = acc.to(out.dtype.element_ty).to(tl.float32)
+        acc = gate * tl.sigmoid(gate) * up.to(out.dtype.element_ty).to(tl.float32)
+        if BM_MORE > 0:
+            gate_more = acc_more.to(out.dtype.element_ty).to(tl.float32)
+            acc_more = gate_more * tl.sigmoid(gate_more) * up_more.to(out.dtype.element_ty).to(tl.float32)
+    target = out + n[:, None]
+    if KIND == PARTIAL:
+        target += split * ROWS * N
+    tl.store(target + m[None, :] * N, acc.to(out.dtype.element_ty), mask=m[None, :] < M)
+    if BM_MORE > 0:
+        tl.store(target + m_more[None, :] * N, acc_more.to(out.dtype.element_ty), mask=m_more[None, :] < M)
+
+
+@triton.jit
+def norm_kernel(
+    x, partial, weight, out, eps, ROWS: tl.constexpr, H: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Add the shares of a linear layer to the residual `x` `[row, H]`, and norm it into `out`. One program a row."""
+    row = tl.program_id(0)
+    column = tl.arange(0, BLOCK)
+    inside = column < H
+    scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    value = tl.load(x + row * H + column, mask=inside, other=0.0).to(tl.float32)
+    if SPLITS > 0:
+        total = tl.zeros([BLOCK], tl.float32)
+        for split in tl.static_range(SPLITS):
+            total += tl.load(partial + (split * ROWS + row) * H + column, mask=inside, other=0.0)
+        # Rounded as the layer's own output would be.
+        value = (value + total.to(x.dtype.element_ty).to(tl.float32)).to(x.dtype.element_ty)
+        tl.store(x + row * H + column, value, mask=inside)
+        value = value.to(tl.float32)
+    mean = tl.sum(value * value, 0) / H
+    normed = value * tl.rsqrt(mean + eps) * scale
+    tl.store(out + row * H + column, normed.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _joined(partial, at, STRIDE: tl.constexpr, SPLITS: tl.constexpr, like):
+    total = tl.load(partial + at)
+    for split in tl.static_range(1, SPLITS):
+        total += tl.load(partial + split * STRIDE + at)
+    return total.to(like.dtype.element_ty).to(tl.float32)
+
+
+@triton.jit
+def heads_kernel(
+    partial, norms, cos, sin, positions, slots, queries, keys, values, eps, ROWS: tl.constexpr, H: tl.constexpr,
+    KV: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr, SPLITS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Norm and rotate the heads of each row; keys and values go to the row's slot. Programs: (rows, H + 2 KV)."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, D)
+    turn = (d + D // 2) % D
+    N: tl.constexpr = (H + 2 * KV) * D
+    if DEPENDENT:
+        gdc_launch_dependents()
+    # What the pass was given, and what never changes, need not wait for the kernel before.
+    place = tl.load(positions + row) * D + d
+    slot = tl.load(slots + row)
+    here_cos = tl.load(cos + place).to(tl.float32)
+    here_sin = tl.load(sin + place).to(tl.float32)
+    rotated = head < H + KV
+    norm = tl.load(norms + head * D + d, mask=rotated, other=1.0).to(tl.float32)
+    norm_turned = tl.load(norms + head * D + turn, mask=rotated, other=1.0).to(tl.float32)
+    if DEPENDENT:
+        gdc_wait()
+    at = row * N + head * D
+    value = _joined(partial, at + d, ROWS * N, SPLITS, queries)
+    if rotated:
+        other = _joined(partial, at + turn, ROWS * N, SPLITS, queries)
+        size = tl.rsqrt(tl.sum(value * value, 0) / D + eps)
+        # Rounded where the network rounds, before the rotation.
+        value = (value * size * norm).to(queries.dtype.element_ty).to(tl.float32)
+        other = (other * size * norm_turned).to(queries.dtype.element_ty).to(tl.float32)
+        value = value * here_cos + other * here_sin
+    result = value.to(queries.dtype.element_ty)
+    if head < H:
+        tl.store(queries + (row * H + head) * D + d, result)
+    elif head < H + KV:
+        tl.store(keys + ((head - H) * SLOTS + slot) * D + d, result)
+    else:
+        tl.store(values + ((head - H - KV) * SLOTS + slot) * D + d, result)
+
+
+@triton.jit
+def attention_kernel(
+    queries, keys, values, spans, sums, peaks, totals, M, scale, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
+    SLOTS: tl.constexpr, CHUNK: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, QUERIES: tl.constexpr,
+    SPANS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Attention of all rows to one share of the slots. Programs: (KV heads, shares, tiles of queries).
+
+    A query is a row and one of the G heads that share a key head; `sums` `[KV, shares, QUERIES, D]` and the two others
+    hold what `combine_kernel` joins.
+    """
+    head, share, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    G: tl.constexpr = H // KV
+    query = tile * BQ + tl.arange(0, BQ)
+    row = query // G
+    inside = row < M
+    d = tl.arange(0, D)
+    if DEPENDENT:
+        gdc_launch_dependents()
+        if D % 64 == 0:
+            # A slot's keys are lines of 64 elements. Those that this pass writes are refreshed in the L2, not read stale.
+            line = tl.arange(0, D // 64) * 64
+            ahead = (head * SLOTS + share * CHUNK + tl.arange(0, BS))[:, None].to(tl.int64) * D + line[None, :]
+            _prefetch(keys + ahead)
+            _prefetch(values + ahead)
+        gdc_wait()
+    q = tl.load(queries + (row * H + head * G + query % G)[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
+    peak = tl.full([BQ], float("-inf"), tl.float32)
+    total = tl.zeros([BQ], tl.float32)
+    acc = tl.zeros([BQ, D], tl.float32)
+    for start in range(0, CHUNK, BS):
+        slot = share * CHUNK + start + tl.arange(0, BS)
+        at = (head * SLOTS + slot)[:, None].to(tl.int64) * D + d[None, :]
+        k = tl.load(keys + at)
+        v = tl.load(values + at)
+        visible = tl.zeros([BQ, BS], tl.int1)
+        for span in tl.static_range(SPANS):
+            first = tl.load(spans + (row * SPANS + span) * 2, mask=inside, other=0)
+            end = tl.load(spans + (row * SPANS + span) * 2 + 1, mask=inside, other=0)
+            visible = visible | ((slot[None, :] >= first[:, None]) & (slot[None, :] < end[:, None]))
+        scores = tl.where(visible, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
+        new = tl.maximum(peak, tl.max(scores, 1))
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        weights = tl.exp(scores - safe[:, None])
+        kept = tl.exp(tl.where(peak == float("-inf"), float("-inf"), peak - safe))
+        total = total * kept + tl.sum(weights, 1)
+        acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v)
+        peak = new
+    at_query = (head * tl.num_programs(1) + share) * QUERIES + query
+    tl.store(peaks + at_query, peak, mask=inside)
+    tl.store(totals + at_query, total, mask=inside)
+    tl.store(sums + at_query[:, None] * D + d[None, :], acc, mask=inside[:, None])
+
+
+@triton.jit
+def combine_kernel(
+    sums, peaks, totals, out, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, SHARES: tl.constexpr,
+    BLOCK: tl.constexpr, QUERIES: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Join the shares of each query in their order. Programs: (rows, H); `out` `[row, H * D]`."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    G: tl.constexpr = H // KV
+    share = tl.arange(0, BLOCK)
+    inside = share < SHARES
+    d = tl.arange(0, D)
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    at = ((head // G) * SHARES + share) * QUERIES + row * G + head % G
+    peak = tl.load(peaks + at, mask=inside, other=float("-inf"))
+    weight = tl.exp(peak - tl.max(peak, 0))
+    total = tl.sum(weight * tl.load(totals + at, mask=inside, other=0.0), 0)
+    values = tl.load(sums + at[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
+    joined = tl.sum(values * weight[:, None], 0) / total
+    tl.store(out + (row * H + head) * D + d, joined.to(out.dtype.element_ty))
