@@ -6,8 +6,12 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import Qwen3ForCausalLM
 
+from dice_lsp.diffusion.checkpoint import network_config
+from dice_lsp.diffusion.reveal import Schedule
 from tests import parity
+from tests.bench.stock import StockLoop, stock_config
 
 FOLDER = Path(__file__).parent.parent / "data" / "parity"
 
@@ -50,3 +54,19 @@ def test_a_wrong_rope_base_fails(tmp_path):
 def test_usage():
     assert parity.main([]) == 2
     assert torch.is_tensor(load_file(FOLDER / "expected.safetensors")["forward.logits"])
+
+
+def test_the_loop_that_ours_is_measured_against_is_the_published_one():
+    config = network_config(json.loads((FOLDER / "config.json").read_text()), "parity")
+    model = Qwen3ForCausalLM(stock_config(config))
+    model.load_state_dict(load_file(FOLDER / "model.safetensors"))
+    expected = load_file(FOLDER / "expected.safetensors")
+    for case in json.loads((FOLDER / "cases.json").read_text()):
+        prompt, output = (expected[f"{case['name']}.{part}"].flatten().tolist() for part in ("prompt", "output"))
+        schedule = Schedule(
+            case["strategy"], case["block_length"], case["denoising_steps"], case["threshold"], 0.0, 0, 1.0,
+            case["gen_length"],
+        )  # fmt: skip
+        loop = StockLoop(model, config.mask_token_id)
+        assert prompt + loop.run(prompt, schedule, len(output) - len(prompt)) == output
+        assert loop.passes == case["forwards"]

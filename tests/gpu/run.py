@@ -35,6 +35,7 @@ HEADS = {
     "baselines": ("what was done", "said"),
     "hostile": ("back end", "expected", "given", "files", "took"),
     "capture": ("back end", "recorded and run again", "cases", "held against"),
+    "decode": ("what", "found", "beside it"),
     "fill": ("back end", "kernel", "verified", "the best", "ratio", "took"),
 }  # fmt: skip
 
