@@ -16,30 +16,21 @@ from dice_lsp.diffusion.model import SDAR, Layer
 from dice_lsp.diffusion.rows import SPANS, Rows, SlotCache
 from dice_lsp.diffusion.sizes import SDARConfig
 
-ROW_BUCKETS = (4, 8, 16, 24, 32, 48, 64, 80, 96)
-"""Rows that a graph is made for; a pass takes the next one that it fits in."""
+ROW_BUCKETS = (4, 8, 16, 32, 64, 96)
+"""Rows that a graph is made for; a pass takes the next one that it fits in. Few, for each takes a while to make."""
 
 ROWS = 96
 """Rows of the static buffers."""
 
-SLOT_BUCKET = 256
+SLOT_BUCKET = 512
+"""Slots that a graph reads are rounded up to this, and to an eighth of the power of two below."""
+
 TILE_SLOTS = 64
 MAX_SHARES = 32
 """Programs that share the slots of one key head, at most."""
 
-GROUPS = {
-    4: (16, 0),
-    8: (16, 0),
-    16: (16, 0),
-    24: (32, 0),
-    32: (32, 0),
-    48: (32, 16),
-    64: (64, 0),
-    80: (64, 16),
-    96: (64, 32),
-}
-"""Rows that a tensor core instruction takes at once, for each bucket: widths are powers of two, and 80 is 64 and 16."""
-
+GROUPS = {4: (16, 0), 8: (16, 0), 16: (16, 0), 32: (32, 0), 64: (64, 0), 96: (64, 32)}
+"""Rows that a tensor core instruction takes at once, for each bucket: widths are powers of two, and 96 is 64 and 32."""
 
 WIDE = 48
 """From this bucket on sums are cut into fewer shares: each share of each row is written and read again."""
@@ -70,7 +61,7 @@ def tiling(outputs: int, inputs: int, gated: bool, wide: bool, processors: int) 
         if tiles * shares >= 1.4 * processors or inputs % (count * inner):
             break
         shares = count
-    return Tiling(64, inner, shares, 4, 4, 16)
+    return Tiling(64, inner, shares, 4, 4)
 
 
 @define
@@ -111,7 +102,7 @@ class FastNetwork:
     launch_options: dict[str, Any]
     capture: bool = True
     """Off for Triton's interpreter: the kernels run one by one."""
-    _graphs: dict[tuple[int, int, int, int], _Graph] = field(factory=dict)
+    _graphs: dict[tuple[int, int, int], _Graph] = field(factory=dict)
     _pool: Any = None
 
     @property
@@ -140,15 +131,14 @@ class FastNetwork:
         with torch.inference_mode():
             asked = wanted.shape[0]
             bucket = next(size for size in ROW_BUCKETS if size >= count)
-            logits_bucket = next((size for size in ROW_BUCKETS if size >= asked), ROWS) if asked else 0
-            end = min(-(-rows.end // SLOT_BUCKET) * SLOT_BUCKET, cache.keys.shape[2])
+            end = min(_rounded(rows.end), cache.keys.shape[2])
             self._fill(rows, cache, wanted, bucket)
             if not self.capture:
-                return self._run(cache, bucket, logits_bucket, end)[:asked]
-            key = (bucket, logits_bucket, end, id(cache))
+                return self._run(cache, bucket, end)[:asked]
+            key = (bucket, end, id(cache))
             made = self._graphs.get(key)
             if made is None:
-                made = self._graphs[key] = self._captured(cache, bucket, logits_bucket, end)
+                made = self._graphs[key] = self._captured(cache, bucket, end)
             made.graph.replay()
             return made.logits[:asked]
 
@@ -169,16 +159,16 @@ class FastNetwork:
         buffers.wanted[:asked] = wanted
         buffers.wanted[asked:] = 0
 
-    def _captured(self, cache: SlotCache, bucket: int, asked: int, end: int) -> _Graph:
+    def _captured(self, cache: SlotCache, bucket: int, end: int) -> _Graph:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             # Kernels are compiled and loaded outside the capture.
-            self._run(cache, bucket, asked, end)
+            self._run(cache, bucket, end)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            logits = self._run(cache, bucket, asked, end)
+            logits = self._run(cache, bucket, end)
         self._pool = graph.pool()
         return _Graph(graph, logits)
 
@@ -211,7 +201,7 @@ class FastNetwork:
         shares = self.tilings[name, bucket >= WIDE].shares
         return self.buffers.partial[: shares * ROWS * outputs].view(shares, ROWS, outputs)
 
-    def _run(self, cache: SlotCache, bucket: int, asked: int, end: int) -> Tensor:
+    def _run(self, cache: SlotCache, bucket: int, end: int) -> Tensor:
         config, buffers, kernels = self.config, self.buffers, self.kernels
         heads, kv, dim, hidden = (
             config.num_attention_heads,
@@ -256,15 +246,19 @@ class FastNetwork:
             self._linear("gate_up", mlp.gate_up, buffers.normed, buffers.inner, bucket, kernels.GATED)
             partial = self._partial("down", hidden, bucket)
             self._linear("down", mlp.down_proj.weight, buffers.inner, partial, bucket, kernels.PARTIAL)
-        if not asked:
-            return buffers.x.new_empty(0, config.vocab_size)
         self._norm(partial, self.network.model.norm.weight, bucket)
         head = self.network.model.embed_tokens if self.network.lm_head is None else self.network.lm_head
         rows = buffers.normed.new_zeros(ROWS, hidden)
-        rows[:asked] = buffers.normed[buffers.wanted[:asked]]
-        logits = rows.new_empty(asked, config.vocab_size)
-        self._linear("head", head.weight, rows, logits, asked, kernels.DIRECT)
+        rows[:bucket] = buffers.normed[buffers.wanted[:bucket]]
+        logits = rows.new_empty(bucket, config.vocab_size)
+        self._linear("head", head.weight, rows, logits, bucket, kernels.DIRECT)
         return logits
+
+
+def _rounded(slots: int) -> int:
+    """The slots that a graph for this many reads: some more, so that few graphs are made."""
+    step = max(SLOT_BUCKET, (1 << slots.bit_length()) // 8)
+    return -(-slots // step) * step
 
 
 def fast_network(network: SDAR) -> FastNetwork | str:

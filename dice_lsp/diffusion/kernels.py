@@ -32,7 +32,7 @@ def _prefetch(pointers):
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def linear_kernel(
     weight, rows, out, M, ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SHARE: tl.constexpr,
     BM: tl.constexpr, BM_MORE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, KIND: tl.constexpr,
@@ -168,7 +168,7 @@ def heads_kernel(
         tl.store(values + ((head - H - KV) * SLOTS + slot) * D + d, result)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def attention_kernel(
     queries, keys, values, spans, sums, peaks, totals, M, scale, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
     SLOTS: tl.constexpr, CHUNK: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, QUERIES: tl.constexpr,

@@ -9,6 +9,9 @@ from dice_lsp.diffusion.rows import SPANS, RowNetwork, Rows, SlotCache
 PREFILL_TOKENS = 256
 """Tokens of one prefill pass: a cancel is seen between passes."""
 
+SLOT_STEP = 1024
+"""Caches are made in multiples of this."""
+
 KEPT_BYTES = 2 << 30
 """A cache larger than this is given up after its fill instead of kept for the next one."""
 
@@ -64,7 +67,8 @@ class PromptCache:
         known = self._common(prompt, block_size)
         if self.cache is None or self.cache.slots < slots:
             old = self.cache
-            self.cache = self.network.slot_cache(slots)
+            # More than this prompt needs, so that the next longer one does not need another cache.
+            self.cache = self.network.slot_cache(-(-slots // SLOT_STEP) * SLOT_STEP)
             if old is not None and known:
                 self.cache.keys[:, :, :known] = old.keys[:, :, :known]
                 self.cache.values[:, :, :known] = old.values[:, :, :known]

@@ -10,6 +10,7 @@ from dice_lsp.diffusion.model import SDAR
 from dice_lsp.diffusion.prompt import layout_for
 from dice_lsp.diffusion.rows import SPANS, RowNetwork, Rows
 from dice_lsp.diffusion.sizes import SDARConfig
+from dice_lsp.diffusion.slots import PromptCache
 from dice_lsp.records import DecodeSettings
 from tests.bench.decode import requests
 from tests.gpu.support import record
@@ -56,7 +57,7 @@ def test_the_fast_network_is_as_near_to_fp32_as_the_plain_one() -> None:
     caches = [side.slot_cache(PROMPT + 256) for side in sides]
     for side, cache in zip(sides, caches, strict=True):
         side.forward_rows(Rows(at, at, at, spans, PROMPT), cache, None)
-    for count in (4, 8, 20, 32, 48, 80, 96):
+    for count in (4, 8, 20, 32, 80, 96):
         asked = rows(count, PROMPT + 64)
         wanted = torch.arange(count, device="cuda")
         logits = [
@@ -78,12 +79,15 @@ def test_what_is_written_with_and_without_guesses_in_bf16() -> None:
         sides = {"plain": (fast, False), "speculating": (fast, True), "eager": (network, False)}
         found: dict[str, list[tuple[int, ...]]] = {name: [] for name in sides}
         passes = dict.fromkeys(sides, 0)
-        for request in requests(24, 4):
+        keepers = {name: PromptCache(side) for name, (side, _) in sides.items()}
+        # One cache for both loops of the fast network, as a session has one: its graphs hold the cache's addresses.
+        keepers["speculating"] = keepers["plain"]
+        for request in requests(16, 4):
             prompt = layout.prompt(request, 448)
             for name, (side, speculate) in sides.items():
                 decoding = Decoding(
                     side, prompt, schedule, mask_id=info.info.mask_id, stop_ids=info.info.stop_ids, rows=4, seed=request.seed,
-                    speculate=speculate,
+                    speculate=speculate, prompt_cache=keepers[name],
                 )  # fmt: skip
                 texts = {number: item.tokens for item in decoding.run(range(4)) for number in item.candidates}
                 found[name] += [texts[number] for number in range(4)]
