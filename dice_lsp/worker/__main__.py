@@ -65,6 +65,7 @@ from dice_lsp.source.slice import device_slice, kernel_slice_key
 from dice_lsp.worker import confine
 from dice_lsp.worker.benchmark import benchmark, downgraded
 from dice_lsp.worker.checks import in_order
+from dice_lsp.worker.code_notes import own_text
 from dice_lsp.worker.compile import Compiler
 from dice_lsp.worker.device import GpuBackend, open_backend
 from dice_lsp.worker.guess import own_guess, refuted, softened
@@ -352,9 +353,10 @@ class Worker:
     ) -> tuple[Verdict, TimingResult, Comparison]:  # fmt: skip
         """Compare the kernel with its reference and time it, as far as the job wants it."""
         verdict: Verdict = Unverified("not run: verifying is switched off")
+        on_host = isinstance(self.backend(), HostBackend)
+        soft = functools.partial(softened, spec=wanted.spec, text=own_text(source), on_host=on_host)
         if wanted.verify:
-            verdict = self._verified(wanted, source, baseline, job, notes)
-            verdict = softened(verdict, wanted.spec)
+            verdict = soft(self._verified(wanted, source, baseline, job, notes))
             if isinstance(verdict, (Verified, Unverified)):
                 verdict = self._with_instantiations(wanted, verdict, here, job)
             job.emit("verdict", to_wire(verdict, Verdict))
@@ -362,7 +364,7 @@ class Worker:
         sizes = ", ".join(f"{dim.name}={dim.values[0]}" for dim in wanted.spec.dims)
         own = wanted.spec.label if wanted.spec.captured is None else own_label(wanted.spec)
         first = ": ".join(part for part in (own, sizes) if part) or "the only case"
-        verdict = softened(downgraded(timing, first) or _with_timed_checks(verdict, timing), wanted.spec)
+        verdict = soft(downgraded(timing, first) or _with_timed_checks(verdict, timing))
         if isinstance(verdict, Unsafe) and verdict.hazard == "timeout":
             self._killed[key] += 1
         job.emit("timing", to_wire(timing, TimingResult))

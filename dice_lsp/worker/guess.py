@@ -6,6 +6,7 @@ once with every access checked, and where it leaves a buffer the launch counts a
 """
 
 import functools
+import re
 from collections.abc import Callable
 
 from dice_lsp.records import (
@@ -21,7 +22,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.worker.arguments import BadSpec, bind
 from dice_lsp.worker.cases import Budget, choose_cases
-from dice_lsp.worker.code_notes import own_text
+from dice_lsp.worker.code_notes import own_text, reads_clock
 from dice_lsp.worker.launch import Backend, BlockOrder, Faulted, Guard, NotSupported, Source
 
 _READ_FROM_BODY = (Origin.INFERRED, Origin.DEFAULT)
@@ -38,6 +39,13 @@ _WORDS = {
     "deadlock": "in a deadlock",
     "uninitialized": "was never written",
 }
+_OF_A_SIZE = ("fault", "race", "divergent_barrier", "deadlock")
+"""Hazards that a size outside of what the program would use makes: an assertion on multiples, tiles that overlap."""
+_OF_THE_CLOCK = ("race", "non_deterministic", "address_dependent", "occupancy_dependent")
+"""What a kernel that writes down the time does in every right run."""
+SMALL_SIZE = 64
+"""Kernels that are right for every size that their program uses may ask for more than this: an assertion says so, or a tile."""
+_SIZE = re.compile(r"(\w+)=(\d+)")
 TRIAL_BUDGET = Budget(elements=1 << 22, products=1 << 25, bytes=256 << 20, given_elements=1 << 23)
 """More than the host is asked for when it compares results: here it runs a kernel once or twice and computes nothing else."""
 
@@ -114,10 +122,11 @@ def refuted(
     return None
 
 
-def softened(verdict: Verdict, spec: LaunchSpec) -> Verdict:
+def softened(verdict: Verdict, spec: LaunchSpec, text: str = "", on_host: bool = False) -> Verdict:
     """What is held against a kernel at sizes that nothing bounds and nobody gave may be the fault of those sizes.
 
     A matrix product of whole tiles is right, and reads beyond its rows where a made-up size is no multiple of a tile.
+    `text` is the kernel's own, `on_host` whether the emulation ran it, which is slow.
     """
     made_up = [
         dim.name for dim in spec.dims if spec.confidence.get(f"dims.{dim.name}", Confidence.CERTAIN) is Confidence.GUESS
@@ -132,6 +141,17 @@ def softened(verdict: Verdict, spec: LaunchSpec) -> Verdict:
             clause = f"out {label}[...]"
             said = f"unwritten output ({verdict.where}) at a size that was read from the kernel's body, {verdict.case}"
             return Unverified(f"{said}: write `{clause}` in a //dice: line")
+    if isinstance(verdict, Unsafe):
+        if verdict.hazard in _OF_THE_CLOCK and reads_clock(text):
+            return Unverified(f"reads the clock, so that {verdict.where} is no fault ({verdict.case})")
+        defaults = [dim.name for dim in spec.dims if dim.origin is Origin.DEFAULT]
+        given = spec.origins.get("grid") in (Origin.DIRECTIVE, Origin.CAPTURED)
+        if verdict.hazard == "timeout" and on_host and not given:
+            clause = f"smaller sizes, e.g. `{defaults[0]} = ...`," if defaults else "a `launch` clause"
+            return Unverified(f"no end on the host ({verdict.where}, {verdict.case}): write {clause} in a //dice: line")
+        small = {name for name, value in _SIZE.findall(verdict.case) if int(value) < SMALL_SIZE}
+        if verdict.hazard in _OF_A_SIZE and small & {*defaults}:
+            made_up = made_up or defaults
     if not made_up:
         return verdict
     if isinstance(verdict, Unsafe):

@@ -1,5 +1,5 @@
 // expect: unsafe race
-// on a GPU: unsafe non_deterministic | unsafe uninitialized | wrong
+// on a GPU: unsafe non_deterministic | unsafe address_dependent | unsafe uninitialized | wrong
 // kind: lost update
 // Every block adds its part to one number, and nothing keeps them apart.
 

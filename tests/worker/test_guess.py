@@ -148,7 +148,7 @@ def test_what_happens_at_sizes_that_were_made_up_is_not_held_against_a_kernel() 
     for verdict in (Unsafe("race", "out[32]", "n=32"), Wrong("y", 3, "1", "2", "n=32", 1, 32)):
         soft = softened(verdict, spec)
         assert isinstance(soft, Unverified) and "n=32" in soft.reason and "write `n = ...`" in soft.reason
-        sure = attrs.evolve(spec, confidence={"dims.n": Confidence.LIKELY})
+        sure = attrs.evolve(spec, confidence={"dims.n": Confidence.LIKELY}, dims=(Dim("n", (32,), Origin.DIRECTIVE),))
         assert softened(verdict, sure) is verdict
         recorded = attrs.evolve(verdict, case="captured 2")
         assert softened(recorded, spec) is recorded
@@ -250,3 +250,38 @@ def test_what_is_not_written_at_a_size_that_the_body_says_is_not_held_against_a_
     assert isinstance(soft, Unverified) and "write `out y[...]`" in soft.reason
     allocated = attrs.evolve(spec, buffers=tuple(attrs.evolve(b, origin=Origin.LAUNCH_SITE) for b in spec.buffers))
     assert softened(verdict, allocated) is verdict
+
+
+def test_what_only_a_small_size_of_ours_does_is_not_held_against_a_kernel() -> None:
+    """`assert(n % 8 == 0)` fails at n = 1, which no program asks for; at a size like those of programs it would count."""
+    spec = attrs.evolve(
+        spec_of("copy", "n"), dims=(Dim("n", (4096, 1), Origin.DEFAULT),), confidence={"dims.n": Confidence.LIKELY}
+    )
+    for hazard in ("fault", "race", "divergent_barrier"):
+        soft = softened(Unsafe(hazard, "line 7", "n=1"), spec)
+        assert isinstance(soft, Unverified) and "sizes that were made up, n=1: write `n = ...`" in soft.reason
+        large = Unsafe(hazard, "line 7", "n=4096")
+        assert softened(large, spec) is large
+    guard = Unsafe("out_of_bounds", "y[1] of 1", "n=1")
+    assert softened(guard, spec) is guard, "a guard that is missing is missing at every size"
+    said = attrs.evolve(spec, dims=(Dim("n", (4096, 1), Origin.DIRECTIVE),))
+    asked = Unsafe("fault", "line 7", "n=1")
+    assert softened(asked, said) is asked
+
+
+def test_what_the_emulation_is_too_slow_for_is_no_hang() -> None:
+    spec = attrs.evolve(spec_of("copy", "n"), dims=(Dim("n", (1 << 17,), Origin.DEFAULT),), origins={})
+    verdict = Unsafe("timeout", "no end within 2 s, line 49", "n=131072")
+    soft = softened(verdict, spec, on_host=True)
+    assert isinstance(soft, Unverified) and "no end on the host" in soft.reason and "`n = ...`" in soft.reason
+    assert softened(verdict, spec) is verdict, "a card is not slow"
+    said = attrs.evolve(spec, origins={"grid": Origin.DIRECTIVE})
+    assert softened(verdict, said, on_host=True) is verdict
+
+
+def test_a_kernel_that_writes_down_the_time_is_no_race() -> None:
+    spec = spec_of("copy", "n")
+    verdict = Unsafe("race", "timer[0] depends on the order of the threads", "the only case")
+    soft = softened(verdict, spec, "__global__ void f(clock_t* timer) { timer[0] = clock(); }")
+    assert isinstance(soft, Unverified) and "reads the clock" in soft.reason
+    assert softened(verdict, spec, "__global__ void f(int* timer) { timer[0] = 1; }") is verdict
