@@ -144,6 +144,14 @@ def softened(verdict: Verdict, spec: LaunchSpec, text: str = "", on_host: bool =
     if isinstance(verdict, Unsafe):
         if verdict.hazard in _OF_THE_CLOCK and reads_clock(text):
             return Unverified(f"reads the clock, so that {verdict.where} is no fault ({verdict.case})")
+        label = verdict.where.partition("[")[0]
+        taken = next((b for b in spec.buffers if b.name == label and b.origin is not Origin.DIRECTIVE), None)
+        if verdict.hazard == "mutated_input" and taken is not None and text:
+            # Nobody said that it is an input but we; a parameter that is `const` says it itself.
+            if not re.search(rf"\bconst\b[^,(){{}};]*\b{re.escape(label)}\b", text):
+                return Unverified(
+                    f"writes {verdict.where}, which was taken for an input: write `io {label}[...]` in a //dice: line"
+                )
         defaults = [dim.name for dim in spec.dims if dim.origin is Origin.DEFAULT]
         given = spec.origins.get("grid") in (Origin.DIRECTIVE, Origin.CAPTURED)
         if verdict.hazard == "timeout" and on_host and not given:

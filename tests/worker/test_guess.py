@@ -285,3 +285,15 @@ def test_a_kernel_that_writes_down_the_time_is_no_race() -> None:
     soft = softened(verdict, spec, "__global__ void f(clock_t* timer) { timer[0] = clock(); }")
     assert isinstance(soft, Unverified) and "reads the clock" in soft.reason
     assert softened(verdict, spec, "__global__ void f(int* timer) { timer[0] = 1; }") is verdict
+
+
+def test_what_only_we_took_for_an_input_may_be_written() -> None:
+    spec = spec_of("copy", "n")
+    name = spec.buffers[0].name
+    read = attrs.evolve(spec, buffers=tuple(attrs.evolve(b, origin=Origin.LAUNCH_SITE) for b in spec.buffers))
+    verdict = Unsafe("mutated_input", f"{name}[0], line 201", "the only case")
+    soft = softened(verdict, read, f"__global__ void copy(float* {name}, const float* other)")
+    assert isinstance(soft, Unverified) and f"write `io {name}[...]`" in soft.reason
+    assert softened(verdict, read, f"__global__ void copy(const float* __restrict__ {name})") is verdict
+    said = attrs.evolve(spec, buffers=tuple(attrs.evolve(b, origin=Origin.DIRECTIVE) for b in spec.buffers))
+    assert softened(verdict, said, f"__global__ void copy(float* {name})") is verdict
