@@ -5,6 +5,7 @@ slots. A graph works on static buffers; a pass copies its numbers there and repl
 (the prompt) go through the network as it is.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from dice_lsp.diffusion.model import SDAR, Layer
 from dice_lsp.diffusion.rows import SPANS, Rows, SlotCache
 from dice_lsp.diffusion.sizes import SDARConfig
+
+_log = logging.getLogger(__name__)
 
 ROW_BUCKETS = (4, 8, 16, 32, 64, 96)
 """Rows that a graph is made for; a pass takes the next one that it fits in. Few, for each takes a while to make."""
@@ -50,18 +53,27 @@ class Tiling:
     """Lines of 64 elements of each weight row that are asked for before the kernel before has ended."""
 
 
-def tiling(outputs: int, inputs: int, gated: bool, wide: bool, processors: int) -> Tiling:
-    """A cut that keeps every multiprocessor reading: about two programs each, as measured on an H200."""
-    inner = 128 if inputs % 128 == 0 else 64
+def tiling(
+    outputs: int, inputs: int, gated: bool, wide: bool, processors: int = 132, smem_bytes: int = 232448
+) -> Tiling:
+    """A cut that keeps every multiprocessor reading: about two programs each, as measured on an H200.
+
+    `smem_bytes` is the shared memory that a block may have; where it is short there are fewer stages, or shorter ones.
+    """
+    inner = 64 if inputs % 128 or (gated and wide) else 128
+    rows = 64 * (2 if gated else 1) + (ROWS if wide else 32)
+    if 2 * 2 * rows * inner > 0.9 * smem_bytes:
+        inner = 64
+    stages = min(4, int(0.9 * smem_bytes // (2 * rows * inner)))
     tiles = outputs // 64
     if gated:
-        return Tiling(64, 64 if wide else inner, 1, 4, 4)
+        return Tiling(64, inner, 1, stages, 4)
     shares = 1
     for count in (2,) if wide and tiles > processors / 3 else (2, 4, 8):
         if tiles * shares >= 1.4 * processors or inputs % (count * inner):
             break
         shares = count
-    return Tiling(64, inner, shares, 4, 4)
+    return Tiling(64, inner, shares, stages, 4)
 
 
 @define
@@ -102,6 +114,8 @@ class FastNetwork:
     launch_options: dict[str, Any]
     capture: bool = True
     """Off for Triton's interpreter: the kernels run one by one."""
+    refused: str = ""
+    """Why the kernels turned out not to run on this GPU; the network itself answers then."""
     _graphs: dict[tuple[int, int, int], _Graph] = field(factory=dict)
     _pool: Any = None
 
@@ -126,7 +140,7 @@ class FastNetwork:
     def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Tensor | None) -> Tensor:
         """See `rows.RowNetwork`. The logits lie in a static buffer until the next pass."""
         count = rows.ids.shape[0]
-        if count > ROW_BUCKETS[-1] or wanted is None:
+        if count > ROW_BUCKETS[-1] or wanted is None or self.refused:
             return self.network.forward_rows(rows, cache, wanted)
         with torch.inference_mode():
             asked = wanted.shape[0]
@@ -138,7 +152,12 @@ class FastNetwork:
             key = (bucket, end, id(cache))
             made = self._graphs.get(key)
             if made is None:
-                made = self._graphs[key] = self._captured(cache, bucket, end)
+                try:
+                    made = self._graphs[key] = self._captured(cache, bucket, end)
+                except self.kernels.CANNOT as error:
+                    self.refused = str(error).partition("\n")[0]
+                    _log.warning("the fast kernels do not run on this GPU, fills go on without them: %s", self.refused)
+                    return self.network.forward_rows(rows, cache, wanted)
             made.graph.replay()
             return made.logits[:asked]
 
@@ -185,7 +204,7 @@ class FastNetwork:
         ahead = min(cut.ahead, 1 << ((share // 64).bit_length() - 1))
         self.kernels.linear_kernel[(outputs // cut.weight_rows, cut.shares)](
             weight, rows, out, bucket, ROWS, outputs, inputs, share, width, more, cut.weight_rows, cut.inner, kind, ahead,
-            cut.stages, self.kernels.DEPENDENT, num_warps=cut.warps, **self.launch_options,
+            cut.stages, bool(self.launch_options), num_warps=cut.warps, **self.launch_options,
         )  # fmt: skip
 
     def _norm(self, partial: Tensor | None, weight: Tensor, bucket: int) -> None:
@@ -194,7 +213,7 @@ class FastNetwork:
         block = 1 << (hidden - 1).bit_length()
         self.kernels.norm_kernel[(bucket,)](
             self.buffers.x, self.buffers.partial, weight, self.buffers.normed, eps, ROWS, hidden, block, splits,
-            self.kernels.DEPENDENT, num_warps=min(8, max(1, block // 256)), **self.launch_options,
+            bool(self.launch_options), num_warps=min(8, max(1, block // 256)), **self.launch_options,
         )  # fmt: skip
 
     def _partial(self, name: str, outputs: int, bucket: int) -> Tensor:
@@ -209,12 +228,10 @@ class FastNetwork:
             config.head_dim,
             config.hidden_size,
         )
-        options, on = self.launch_options, kernels.DEPENDENT
+        options, on = self.launch_options, bool(self.launch_options)
         physical = cache.keys.shape[2]
         chunk = max(TILE_SLOTS, -(-end // MAX_SHARES // TILE_SLOTS) * TILE_SLOTS)
         shares = -(-end // chunk)
-        if shares * chunk > physical:
-            raise ValueError(f"{shares} shares of {chunk} slots are over the cache's {physical}")
         queries = bucket * (heads // kv)
         tile = min(64, max(16, 1 << (queries - 1).bit_length()))
         buffers.x[:bucket] = self.network.model.embed_tokens.weight[buffers.ids[:bucket]]
@@ -294,14 +311,21 @@ def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool
     config, device, dtype = network.config, network.device, network.dtype
     heads, kv, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     hidden, inner = config.hidden_size, config.intermediate_size
-    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
+    limits = {}
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        limits = {
+            "processors": properties.multi_processor_count,
+            "smem_bytes": getattr(properties, "shared_memory_per_block_optin", 101376),
+        }
     shapes = {"qkv": ((heads + 2 * kv) * dim, hidden), "o": (hidden, heads * dim), "down": (hidden, inner)}
     tilings: dict[tuple[str, bool], Tiling] = {}
     for wide in (False, True):
         for name, (outputs, inputs) in shapes.items():
-            tilings[name, wide] = tiling(outputs, inputs, False, wide, processors)
-        tilings["gate_up", wide] = tiling(inner, hidden, True, wide, processors)
-        tilings["head", wide] = Tiling(64, tilings["qkv", wide].inner, 1, 3, 4)
+            tilings[name, wide] = tiling(outputs, inputs, False, wide, **limits)
+        tilings["gate_up", wide] = tiling(inner, hidden, True, wide, **limits)
+        like = tilings["qkv", wide]
+        tilings["head", wide] = Tiling(64, like.inner, 1, min(3, like.stages), 4)
     partial = max(tilings[name, False].shares * ROWS * outputs for name, (outputs, _) in shapes.items())
     shared = kv * MAX_SHARES * ROWS * (heads // kv)
 

@@ -4,17 +4,18 @@ A linear layer is computed transposed: the weights are the tall operand of the t
 narrow one, so that 4 rows waste little and 80 cost hardly more. Sums run in one order whatever the number of rows is, and
 none goes through atomics: a row's result does not depend on its company, and runs are equal to the bit.
 
-Every kernel begins by letting the next one start (programmatic dependent launch), asks for its weights, and only then waits
-for the kernel before it: `DEPENDENT` is off in Triton's interpreter, which has no such instructions.
+With `DEPENDENT` every kernel begins by letting the next one start (programmatic dependent launch, from sm_90 on), asks for its
+weights, and only then waits for the kernel before it.
 """
-
-import os
 
 import triton
 import triton.language as tl
+from triton.compiler.errors import CompilationError
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.runtime.errors import OutOfResources
 
-DEPENDENT = os.environ.get("TRITON_INTERPRET") != "1"
+CANNOT = (OutOfResources, CompilationError)
+"""What Triton raises where a kernel does not fit a GPU, or not its own version."""
 
 PARTIAL = tl.constexpr(0)
 """Store fp32 sums of one share of the inner dimension, `[split, row, N]`."""
@@ -190,7 +191,8 @@ def attention_kernel(
         if D % 64 == 0:
             # A slot's keys are lines of 64 elements. Those that this pass writes are refreshed in the L2, not read stale.
             line = tl.arange(0, D // 64) * 64
-            ahead = (head * SLOTS + share * CHUNK + tl.arange(0, BS))[:, None].to(tl.int64) * D + line[None, :]
+            soon = tl.minimum(share * CHUNK + tl.arange(0, BS), SLOTS - 1)
+            ahead = (head * SLOTS + soon)[:, None].to(tl.int64) * D + line[None, :]
             _prefetch(keys + ahead)
             _prefetch(values + ahead)
         gdc_wait()
@@ -201,8 +203,9 @@ def attention_kernel(
     for start in range(0, CHUNK, BS):
         slot = share * CHUNK + start + tl.arange(0, BS)
         at = (head * SLOTS + slot)[:, None].to(tl.int64) * D + d[None, :]
-        k = tl.load(keys + at)
-        v = tl.load(values + at)
+        # The last share may reach beyond the cache.
+        k = tl.load(keys + at, mask=(slot < SLOTS)[:, None], other=0.0)
+        v = tl.load(values + at, mask=(slot < SLOTS)[:, None], other=0.0)
         visible = tl.zeros([BQ, BS], tl.int1)
         for span in tl.static_range(SPANS):
             first = tl.load(spans + (row * SPANS + span) * 2, mask=inside, other=0)

@@ -25,7 +25,6 @@ def kernels():
         pytest.importorskip("triton", reason="triton comes with PyTorch's CUDA build; this one is for the CPU alone")
         from dice_lsp.diffusion import kernels
 
-        assert not kernels.DEPENDENT
         yield kernels
     finally:
         os.environ.pop("TRITON_INTERPRET")
@@ -71,6 +70,34 @@ def test_the_kernels_compute_what_the_network_does(kernels, count):
         torch.testing.assert_close(ours[:, :, :300], theirs, atol=1e-4, rtol=1e-4)
 
 
+def test_the_last_share_of_a_cache_may_reach_beyond_it(kernels, monkeypatch):
+    monkeypatch.setattr("dice_lsp.diffusion.fast.MAX_SHARES", 3)
+    plain = network()
+    fast = assemble(plain, kernels, {}, capture=False)
+    cache, ours = plain.slot_cache(500), fast.slot_cache(500)
+    assert ours.keys.shape[2] == 512, "three shares of whole tiles are 576"
+    for net, held in ((plain, cache), (fast, ours)):
+        net.forward_rows(prompt(), held, None)
+    wanted = torch.arange(4)
+    expected = plain.forward_rows(states(4, 480), cache, wanted)
+    torch.testing.assert_close(fast.forward_rows(states(4, 480), ours, wanted), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_gpu_that_the_kernels_do_not_fit_is_answered_by_the_network_itself(kernels, monkeypatch, caplog):
+    plain = network()
+    fast = assemble(plain, kernels, {})
+
+    def refuse(*_):
+        raise kernels.OutOfResources(200000, 101376, "shared memory")
+
+    monkeypatch.setattr(type(fast), "_captured", refuse)
+    cache, ours, wanted = plain.slot_cache(300), fast.slot_cache(300), torch.arange(4)
+    expected = plain.forward_rows(states(4, 100), cache, wanted)
+    for _ in range(2):
+        torch.testing.assert_close(fast.forward_rows(states(4, 100), ours, wanted), expected)
+    assert "fills go on without them" in caplog.text and len(caplog.records) == 1
+
+
 def test_every_bucket_is_made_of_widths_that_the_kernels_take():
     for rows in ROW_BUCKETS:
         width, more = GROUPS[rows]
@@ -81,8 +108,12 @@ def test_every_bucket_is_made_of_widths_that_the_kernels_take():
 @pytest.mark.parametrize("outputs, inputs", [(6144, 4096), (4096, 12288), (2560, 9728), (2048, 2048), (512, 384)])
 def test_a_layer_is_cut_without_a_rest(outputs, inputs, wide):
     for gated in (False, True):
-        cut = tiling(outputs, inputs, gated, wide, 132)
-        assert outputs % cut.weight_rows == 0 and inputs % (cut.shares * cut.inner) == 0
+        # An H200, an A100, and a card of sm_86 or sm_89.
+        for smem_bytes in (232448, 166912, 101376):
+            cut = tiling(outputs, inputs, gated, wide, 132, smem_bytes)
+            assert outputs % cut.weight_rows == 0 and inputs % (cut.shares * cut.inner) == 0
+            rows = 64 * (1 + gated) + (96 if wide else 32)
+            assert cut.stages >= 2 and 2 * cut.stages * rows * cut.inner < smem_bytes
 
 
 def test_what_has_no_fast_form_says_why():
