@@ -1,0 +1,103 @@
+"""What the fast network's kernels say, computed by Triton's interpreter: `TRITON_INTERPRET=1 python -m tests.diffusion.interpreted CHECK`.
+
+A process of its own, because Triton decides when it is first imported whether it interprets, and PyTorch imports it.
+"""
+
+import logging
+import sys
+
+import torch
+
+from dice_lsp.diffusion import fast as fast_module
+from dice_lsp.diffusion.fast import FastNetwork, assemble
+from dice_lsp.diffusion.model import SDAR
+from dice_lsp.diffusion.rows import SPANS, Rows
+from tests.diffusion.small import small_config
+
+PROMPT = 64
+SIZES = {
+    "vocab_size": 128, "hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "head_dim": 16, "mask_token_id": 127, "num_hidden_layers": 1,
+}  # fmt: skip
+
+
+def network(**changes) -> SDAR:
+    plain = SDAR(small_config(**{**SIZES, **changes}))
+    plain.init_weights(std=0.15, seed=1)
+    return SDAR.from_weights(plain.config, {name: tensor.clone() for name, tensor in plain.qwen3_weights().items()})
+
+
+def states(count: int, first_slot: int) -> Rows:
+    """Blocks of 4 rows that see the prompt and themselves, like states that are checked at once."""
+    at = torch.arange(count)
+    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32)
+    spans[:, 0, 1] = PROMPT
+    spans[:, 1, 0] = first_slot + at // 4 * 4
+    spans[:, 1, 1] = first_slot + at // 4 * 4 + 4
+    ids = torch.randint(0, 127, (count,), generator=torch.Generator().manual_seed(count))
+    return Rows(ids, PROMPT + at % 4, first_slot + at, spans, int(spans.max()))
+
+
+def prompt() -> Rows:
+    at = torch.arange(PROMPT)
+    spans = torch.zeros(PROMPT, SPANS, 2, dtype=torch.int32)
+    spans[:, 0, 1] = (at // 4 + 1) * 4
+    return Rows(at, at, at, spans, PROMPT)
+
+
+def same(plain: SDAR, fast: FastNetwork, slots: int, asked: Rows, wanted: torch.Tensor) -> None:
+    """Logits, keys and values of both agree."""
+    caches = plain.slot_cache(slots), fast.slot_cache(slots)
+    for net, cache in zip((plain, fast), caches, strict=True):
+        net.forward_rows(prompt(), cache, None)
+    expected = plain.forward_rows(asked, caches[0], wanted)
+    torch.testing.assert_close(fast.forward_rows(asked, caches[1], wanted), expected, atol=1e-4, rtol=1e-4)
+    for ours, theirs in ((caches[1].keys, caches[0].keys), (caches[1].values, caches[0].values)):
+        torch.testing.assert_close(ours[:, :, :slots], theirs, atol=1e-4, rtol=1e-4)
+
+
+def few_and_many_rows() -> None:
+    from dice_lsp.diffusion import kernels
+
+    plain = network()
+    fast = assemble(plain, kernels, {}, capture=False)
+    for count in (4, 11, 48):
+        same(plain, fast, 300, states(count, 100), torch.arange(0, count, 3))
+
+
+def beyond_the_cache() -> None:
+    """The last share of the slots may reach beyond them: three shares of whole tiles are 576 of 512."""
+    from dice_lsp.diffusion import kernels
+
+    fast_module.MAX_SHARES = 3
+    plain = network()
+    fast = assemble(plain, kernels, {}, capture=False)
+    assert fast.slot_cache(500).keys.shape[2] == 512
+    same(plain, fast, 500, states(4, 480), torch.arange(4))
+
+
+def refused() -> None:
+    """A GPU that the kernels do not fit is answered by the network itself, and it is said once."""
+    from dice_lsp.diffusion import kernels
+
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(fast_module.__name__).addHandler(handler)
+
+    def captured(*_: object) -> None:
+        raise kernels.OutOfResources(200000, 101376, "shared memory")
+
+    FastNetwork._captured = captured  # type: ignore[assignment,method-assign]
+    plain = network()
+    fast = assemble(plain, kernels, {})
+    for _ in range(2):
+        same(plain, fast, 300, states(4, 100), torch.arange(4))
+    assert len(said) == 1 and "fills go on without them" in said[0], said
+
+
+CHECKS = {check.__name__: check for check in (few_and_many_rows, beyond_the_cache, refused)}
+
+if __name__ == "__main__":
+    CHECKS[sys.argv[1]]()
+    print("agrees")
