@@ -82,14 +82,15 @@ class Models:
             resident = self._get(params["model"], params["device"])
             job.check()
             job.emit("loaded", _description(resident))
-            try:
+            # A failed pass holds the network by its frames: it can be let go only where the exception is over.
+            with contextlib.suppress(torch.OutOfMemoryError):
                 return self._decode(resident, request, decode, params.get("template"), job)
-            except torch.OutOfMemoryError:
-                self._resident = None
-                torch.cuda.empty_cache()
-                resident = self._read(params["model"], params["device"], "cpu", "the GPU has too little free memory")
-                job.emit("loaded", _description(resident))
-                return self._decode(resident, request, decode, params.get("template"), job)
+            self._resident = None
+            del resident
+            torch.cuda.empty_cache()
+            resident = self._read(params["model"], params["device"], "cpu", "the GPU has too little free memory")
+            job.emit("loaded", _description(resident))
+            return self._decode(resident, request, decode, params.get("template"), job)
         except (CheckpointError, InUse) as error:
             return {"refused": str(error)}
 

@@ -1,18 +1,23 @@
 """The model process over its real pipes."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
+import weakref
 
 import attrs
 import psutil
 import pytest
+import torch
 
 from dice_lsp.config import Settings
+from dice_lsp.diffusion.__main__ import Models
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
 from dice_lsp.lease import Lease
-from dice_lsp.records import DecodeSettings
+from dice_lsp.process import Job
+from dice_lsp.records import DecodeSettings, to_wire
 from tests.diffusion.small import saxpy_request, write_checkpoint
 
 
@@ -227,3 +232,33 @@ async def test_a_fill_that_gets_no_turn_says_who_has_the_card(folder, tmp_path):
         assert (await client.fill(saxpy_request(candidates=1)))[0]
     finally:
         await client.close()
+
+
+def test_a_device_without_room_is_let_go_before_the_cpu_goes_on(tmp_path, monkeypatch):
+    """What the failed pass held would stay reserved on the card, where kernels are judged."""
+    models, messages = Models(), []
+    job = Job(1, messages.append)
+    decode, read = Models._decode, Models._read
+    networks: list[weakref.ref] = []
+    alive: list[bool] = []
+
+    def no_room(self, resident, *rest):
+        networks.append(weakref.ref(resident.loaded.network))
+        if len(networks) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return decode(self, resident, *rest)
+
+    def looking(self, *arguments):
+        gc.collect()
+        alive.extend(network() is not None for network in networks)
+        return read(self, *arguments)
+
+    monkeypatch.setattr(Models, "_decode", no_room)
+    monkeypatch.setattr(Models, "_read", looking)
+    params = {"model": str(write_checkpoint(tmp_path / "small")), "device": "cpu", "template": None}
+    params |= {"request": to_wire(saxpy_request(candidates=2)), "decode": to_wire(DecodeSettings())}
+    answer = models.fill(params, job)
+    assert answer["candidates"] and answer["stats"]["device"] == "cpu"
+    assert alive == [False]
+    loaded = [message["data"] for message in messages if message.get("event") == "loaded"]
+    assert len(loaded) == 2 and "the GPU has too little free memory" in loaded[1]["message"]
