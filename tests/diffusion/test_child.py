@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import importlib
 import os
 import signal
 import sys
 import weakref
+from unittest import mock
 
 import attrs
 import psutil
@@ -13,7 +15,6 @@ import pytest
 import torch
 
 from dice_lsp.config import Settings
-from dice_lsp.diffusion.__main__ import Models
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
 from dice_lsp.lease import Lease
 from dice_lsp.process import Job
@@ -236,6 +237,10 @@ async def test_a_fill_that_gets_no_turn_says_who_has_the_card(folder, tmp_path):
 
 def test_a_device_without_room_is_let_go_before_the_cpu_goes_on(tmp_path, monkeypatch):
     """What the failed pass held would stay reserved on the card, where kernels are judged."""
+    # The process sets variables for itself when it is imported, which the hub's client reads when that is.
+    importlib.import_module("huggingface_hub.constants")
+    with mock.patch.dict(os.environ):
+        from dice_lsp.diffusion.__main__ import Models
     models, messages = Models(), []
     job = Job(1, messages.append)
     decode, read = Models._decode, Models._read
