@@ -1,8 +1,8 @@
 """The same network at the speed of the memory: one CUDA graph a pass, few kernels a layer, the weights read once.
 
-`FastNetwork` wraps a loaded network and answers `forward_rows` from graphs, one for each bucket of rows, of logits and of
-slots. A graph works on static buffers; a pass copies its numbers there and replays. Passes that are too large for a graph
-(the prompt) go through the network as it is.
+`FastNetwork` wraps a loaded network and answers `forward_rows` from graphs, one for each bucket of rows and of slots. A
+graph works on static buffers; a pass copies its numbers there and replays. Passes that are too large for a graph (the
+prompt) go through the network as it is.
 """
 
 import logging

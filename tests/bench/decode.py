@@ -30,7 +30,7 @@ from dice_lsp.diffusion.decode import Decoding, Schedule
 from dice_lsp.diffusion.fast import fast_network
 from dice_lsp.diffusion.model import SDAR
 from dice_lsp.diffusion.prompt import layout_for
-from dice_lsp.diffusion.rows import SPANS, RowNetwork, Rows, SlotCache
+from dice_lsp.diffusion.rows import RowNetwork, SlotCache
 from dice_lsp.diffusion.sizes import SDARConfig
 from dice_lsp.diffusion.slots import PromptCache
 from dice_lsp.pipeline import fill_request
@@ -38,6 +38,7 @@ from dice_lsp.records import DecodeSettings, FillRequest
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from tests.bench.stock import StockLoop, stock_config
+from tests.diffusion.small import prompt_rows, state_rows
 from tests.fill import DATA, emptied_region
 
 SHAPES = {
@@ -94,29 +95,14 @@ def copy_bytes_per_s() -> float:
     return 2 * source.numel() * 4 / (statistics.median(timed(lambda: target.copy_(source), 10)) / 1e3)
 
 
-def states(count: int) -> Rows:
-    """Blocks of four rows that see the prompt and themselves."""
-    at = torch.arange(count, device="cuda")
-    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32, device="cuda")
-    spans[:, 0, 1] = CACHED
-    spans[:, 1, 0] = CACHED + at // 4 * 4
-    spans[:, 1, 1] = CACHED + at // 4 * 4 + 4
-    ids = torch.randint(0, 150000, (count,), device="cuda")
-    return Rows(ids, CACHED + at % 4, CACHED + at, spans, CACHED + count)
-
-
-def prompt_rows() -> Rows:
-    at = torch.arange(CACHED, device="cuda")
-    spans = torch.zeros(CACHED, SPANS, 2, dtype=torch.int32, device="cuda")
-    spans[:, 0, 1] = (at // 4 + 1) * 4
-    return Rows(at, at, at, spans, CACHED)
-
-
 def pass_times(network: RowNetwork, cache: SlotCache) -> dict[int, list[float]]:
-    network.forward_rows(prompt_rows(), cache, None)
+    network.forward_rows(prompt_rows(CACHED, "cuda"), cache, None)
     found = {}
     for count in ROWS:
-        rows, wanted = states(count), torch.arange(min(count, 32), device="cuda")
+        rows, wanted = (
+            state_rows(count, CACHED, CACHED, VOCABULARY, "cuda"),
+            torch.arange(min(count, 32), device="cuda"),
+        )
         found[count] = timed(lambda rows=rows, wanted=wanted: network.forward_rows(rows, cache, wanted))
     return found
 

@@ -11,8 +11,8 @@ import torch
 from dice_lsp.diffusion import fast as fast_module
 from dice_lsp.diffusion.fast import FastNetwork, assemble
 from dice_lsp.diffusion.model import SDAR
-from dice_lsp.diffusion.rows import SPANS, Rows
-from tests.diffusion.small import small_config
+from dice_lsp.diffusion.rows import Rows
+from tests.diffusion.small import prompt_rows, small_config, state_rows
 
 PROMPT = 64
 SIZES = {
@@ -27,29 +27,11 @@ def network(**changes) -> SDAR:
     return SDAR.from_weights(plain.config, {name: tensor.clone() for name, tensor in plain.qwen3_weights().items()})
 
 
-def states(count: int, first_slot: int) -> Rows:
-    """Blocks of 4 rows that see the prompt and themselves, like states that are checked at once."""
-    at = torch.arange(count)
-    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32)
-    spans[:, 0, 1] = PROMPT
-    spans[:, 1, 0] = first_slot + at // 4 * 4
-    spans[:, 1, 1] = first_slot + at // 4 * 4 + 4
-    ids = torch.randint(0, 127, (count,), generator=torch.Generator().manual_seed(count))
-    return Rows(ids, PROMPT + at % 4, first_slot + at, spans, int(spans.max()))
-
-
-def prompt() -> Rows:
-    at = torch.arange(PROMPT)
-    spans = torch.zeros(PROMPT, SPANS, 2, dtype=torch.int32)
-    spans[:, 0, 1] = (at // 4 + 1) * 4
-    return Rows(at, at, at, spans, PROMPT)
-
-
 def same(plain: SDAR, fast: FastNetwork, slots: int, asked: Rows, wanted: torch.Tensor) -> None:
     """Logits, keys and values of both agree."""
     caches = plain.slot_cache(slots), fast.slot_cache(slots)
     for net, cache in zip((plain, fast), caches, strict=True):
-        net.forward_rows(prompt(), cache, None)
+        net.forward_rows(prompt_rows(PROMPT), cache, None)
     expected = plain.forward_rows(asked, caches[0], wanted)
     torch.testing.assert_close(fast.forward_rows(asked, caches[1], wanted), expected, atol=1e-4, rtol=1e-4)
     for ours, theirs in ((caches[1].keys, caches[0].keys), (caches[1].values, caches[0].values)):
@@ -62,7 +44,7 @@ def few_and_many_rows() -> None:
     plain = network()
     fast = assemble(plain, kernels, {}, capture=False)
     for count in (4, 11, 48):
-        same(plain, fast, 300, states(count, 100), torch.arange(0, count, 3))
+        same(plain, fast, 300, state_rows(count, PROMPT, 100, 127), torch.arange(0, count, 3))
 
 
 def beyond_the_cache() -> None:
@@ -73,7 +55,7 @@ def beyond_the_cache() -> None:
     plain = network()
     fast = assemble(plain, kernels, {}, capture=False)
     assert fast.slot_cache(500).keys.shape[2] == 512
-    same(plain, fast, 500, states(4, 480), torch.arange(4))
+    same(plain, fast, 500, state_rows(4, PROMPT, 480, 127), torch.arange(4))
 
 
 def refused() -> None:
@@ -92,7 +74,7 @@ def refused() -> None:
     plain = network()
     fast = assemble(plain, kernels, {})
     for _ in range(2):
-        same(plain, fast, 300, states(4, 100), torch.arange(4))
+        same(plain, fast, 300, state_rows(4, PROMPT, 100, 127), torch.arange(4))
     assert len(said) == 1 and "fills go on without them" in said[0], said
 
 

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from dice_lsp.diffusion.layout_psm import SPECIALS
 from dice_lsp.diffusion.model import SDAR, SDARConfig
+from dice_lsp.diffusion.rows import SPANS, Rows
 from dice_lsp.records import FillRequest
 
 CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|MASK|>")
@@ -28,6 +30,25 @@ def small_network(seed: int = 0, scale: float = 0.4, **changes) -> SDAR:
     network.init_weights(std=scale, seed=seed)
     weights = {name: tensor.clone() for name, tensor in network.qwen3_weights().items()}
     return SDAR.from_weights(network.config, weights)
+
+
+def prompt_rows(count: int, device: str = "cpu") -> Rows:
+    """A prompt of whole blocks of 4, whose tokens are their positions, in the first slots."""
+    at = torch.arange(count, device=device)
+    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32, device=device)
+    spans[:, 0, 1] = (at // 4 + 1) * 4
+    return Rows(at, at, at, spans, count)
+
+
+def state_rows(count: int, prompt: int, first_slot: int, vocabulary: int, device: str = "cpu") -> Rows:
+    """Blocks of 4 random tokens that see the prompt and themselves, like states that are checked at once."""
+    at = torch.arange(count, device=device)
+    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32, device=device)
+    spans[:, 0, 1] = prompt
+    spans[:, 1, 0] = first_slot + at // 4 * 4
+    spans[:, 1, 1] = first_slot + at // 4 * 4 + 4
+    ids = torch.randint(0, vocabulary, (count,), generator=torch.Generator().manual_seed(count)).to(device)
+    return Rows(ids, prompt + at % 4, first_slot + at, spans, first_slot + -(-count // 4) * 4)
 
 
 def byte_tokenizer() -> Tokenizer:

@@ -8,11 +8,12 @@ from dice_lsp.diffusion.decode import Decoding, Schedule
 from dice_lsp.diffusion.fast import FastNetwork, fast_network
 from dice_lsp.diffusion.model import SDAR
 from dice_lsp.diffusion.prompt import layout_for
-from dice_lsp.diffusion.rows import SPANS, RowNetwork, Rows
+from dice_lsp.diffusion.rows import RowNetwork
 from dice_lsp.diffusion.sizes import SDARConfig
 from dice_lsp.diffusion.slots import PromptCache
 from dice_lsp.records import DecodeSettings
 from tests.bench.decode import requests
+from tests.diffusion.small import prompt_rows, state_rows
 from tests.gpu.support import record
 
 PROMPT = 512
@@ -28,16 +29,6 @@ def shipped() -> tuple[SDAR, FastNetwork]:
     return network, fast
 
 
-def rows(count: int, end: int) -> Rows:
-    at = torch.arange(count, device="cuda")
-    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32, device="cuda")
-    spans[:, 0, 1] = PROMPT
-    spans[:, 1, 0] = end + at // 4 * 4
-    spans[:, 1, 1] = end + at // 4 * 4 + 4
-    ids = torch.randint(0, 2000, (count,), generator=torch.Generator().manual_seed(count)).cuda()
-    return Rows(ids, PROMPT + at % 4, end + at, spans, end + count)
-
-
 def test_the_fast_network_is_as_near_to_fp32_as_the_plain_one() -> None:
     config = SDARConfig(
         vocab_size=2048, hidden_size=1024, intermediate_size=3072, num_hidden_layers=6, num_attention_heads=16,
@@ -50,15 +41,12 @@ def test_the_fast_network_is_as_near_to_fp32_as_the_plain_one() -> None:
     plain = SDAR.from_weights(config, {name: tensor.bfloat16() for name, tensor in weights.items()})
     fast = fast_network(plain)
     assert isinstance(fast, FastNetwork), fast
-    at = torch.arange(PROMPT, device="cuda")
-    spans = torch.zeros(PROMPT, SPANS, 2, dtype=torch.int32, device="cuda")
-    spans[:, 0, 1] = (at // 4 + 1) * 4
     sides: list[RowNetwork] = [exact, plain, fast]
     caches = [side.slot_cache(PROMPT + 256) for side in sides]
     for side, cache in zip(sides, caches, strict=True):
-        side.forward_rows(Rows(at, at, at, spans, PROMPT), cache, None)
+        side.forward_rows(prompt_rows(PROMPT, "cuda"), cache, None)
     for count in (4, 8, 20, 32, 80, 96):
-        asked = rows(count, PROMPT + 64)
+        asked = state_rows(count, PROMPT, PROMPT + 64, 2000, "cuda")
         wanted = torch.arange(count, device="cuda")
         logits = [
             side.forward_rows(asked, cache, wanted).double().clone() for side, cache in zip(sides, caches, strict=True)
