@@ -26,6 +26,7 @@ from dice_lsp.diffusion.checkpoint import network_config
 from dice_lsp.diffusion.decode import Decoding, Schedule
 from dice_lsp.diffusion.model import SDAR, block_mask
 from dice_lsp.records import DecodeSettings
+from tests.diffusion.small import block_rows
 
 LOGITS_TOLERANCE = 1e-4
 
@@ -68,9 +69,9 @@ def compare(folder: Path) -> Result:
     size = network.config.block_size
     with torch.inference_mode():
         full = network.forward_train(ids, torch.arange(ids.shape[1]), block_mask(ids.shape[1], size))[0]
-    cache = network.cache(1, ids.shape[1])
+    cache = network.slot_cache(ids.shape[1])
     blocks = [
-        network.forward_block(ids[:, start : start + size], cache, store_kv=True)[0]
+        network.forward_rows(block_rows(ids[0, start : start + size].tolist(), start, size), cache, range(size)).logits
         for start in range(0, ids.shape[1], size)
     ]
     cases = tuple(_case(network, case, expected) for case in json.loads((folder / "cases.json").read_text()))
@@ -92,7 +93,7 @@ def _case(network: SDAR, case: dict, expected: dict[str, torch.Tensor]) -> CaseR
     output = expected[case["name"] + ".output"].flatten().tolist()
     differing, forwards = 0, {}
     for fused in (False, True):
-        decoding = Decoding(network, prompt, Schedule.of(settings), mask_id=network.config.mask_token_id, fused=fused)
+        decoding = Decoding(network, prompt, Schedule.of(settings), fused=fused)
         ours = prompt + list(decoding.run([0])[0].tokens)
         differing += sum(a != b for a, b in zip(ours, output)) + abs(len(ours) - len(output))
         forwards[fused] = decoding.forwards

@@ -170,7 +170,6 @@ class Models:
             resident.network,
             prompt,
             schedule,
-            mask_id=info.mask_id,
             stop_ids=info.stop_ids,
             rows=wanted,
             seed=request.seed,

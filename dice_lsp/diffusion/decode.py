@@ -27,7 +27,7 @@ from dice_lsp.diffusion.reveal import Draws as Draws
 from dice_lsp.diffusion.reveal import End as End
 from dice_lsp.diffusion.reveal import Prediction, choose_positions, predict
 from dice_lsp.diffusion.reveal import Schedule as Schedule
-from dice_lsp.diffusion.rows import SPANS, RowNetwork, Rows, SlotCache
+from dice_lsp.diffusion.rows import RowNetwork, Rows, SlotCache
 from dice_lsp.diffusion.slots import Arena, PromptCache
 from dice_lsp.diffusion.speculate import FIXED_ROWS, Acceptance, Clean, Link, Lookup, State, guess_path, path_to, worth
 
@@ -128,7 +128,6 @@ class Decoding:
         prompt: Sequence[int],
         schedule: Schedule,
         *,
-        mask_id: int,
         stop_ids: Sequence[int] = (),
         rows: int = 1,
         seed: int = 0,
@@ -143,7 +142,8 @@ class Decoding:
         `check` is called between passes: it may raise to cancel, or wait while the device is needed elsewhere.
         Raises `ValueError` when prompt and fill are longer than the network's positions.
         """
-        self.network, self.schedule, self.mask_id, self.seed = network, schedule, mask_id, seed
+        self.network, self.schedule, self.seed = network, schedule, seed
+        self.mask_id = network.config.mask_token_id
         self.stop_ids, self.fused, self.speculate = frozenset(stop_ids), fused, speculate and fused
         self.rows = rows
         self._reached_suffix, self._check = reached_suffix, check
@@ -223,10 +223,8 @@ class Decoding:
         chains = self._chains(branches)
         rows, wanted, places = self._rows(branches, chains)
         picks, uniforms, drawn = self._drawings(branches, chains, places)
-        logits = self.network.forward_rows(
-            rows, self.cache, torch.tensor(wanted, dtype=torch.long, device=self.network.device)
-        )
-        best, sampled = predict(logits, self.mask_id, self.schedule, picks, uniforms)
+        seen = self.network.forward_rows(rows, self.cache, wanted)
+        best, sampled = predict(seen, self.mask_id, self.schedule, picks, uniforms)
         self.forwards += 1
         self.row_count += rows.ids.shape[0]
         for branch in branches:
@@ -324,7 +322,6 @@ class Decoding:
             else:
                 first = self._slot(branch, number)
                 seen = [(0, prompt), *self._spans(branch, number + 1)]
-            seen += [(0, 0)] * (SPANS - len(seen))
             start = prompt + number * size
             ids.extend(block)
             positions.extend(range(start, start + size))
@@ -344,11 +341,7 @@ class Decoding:
                     wanted.extend(len(ids) + at for at in masks)
                 add(branch, link.block, link.number, isinstance(link, State))
             places.append(found)
-        device = self.network.device
-        numbers = torch.tensor([ids, positions, slots], device=device)
-        end = max(last for seen in spans for _, last in seen)
-        rows = Rows(numbers[0], numbers[1], numbers[2], torch.tensor(spans, dtype=torch.int32, device=device), end)
-        return rows, wanted, places
+        return Rows.of(ids, positions, slots, spans), wanted, places
 
     def _drawings(
         self, branches: Sequence[_Branch], chains: Sequence[Sequence[Link]], places: Sequence[Sequence[dict[int, int]]]

@@ -6,7 +6,7 @@ prompt) go through the network as it is.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,12 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from dice_lsp.diffusion.model import SDAR, Layer
-from dice_lsp.diffusion.rows import SPANS, Rows, SlotCache
+from dice_lsp.diffusion.rows import SPANS, Rows, Seen, SlotCache
 from dice_lsp.diffusion.sizes import SDARConfig
 
 _log = logging.getLogger(__name__)
 
-ROW_BUCKETS = (4, 8, 16, 32, 64, 96)
+ROW_BUCKETS = (4, 8, 16, 32, 48, 64, 80, 96)
 """Rows that a graph is made for; a pass takes the next one that it fits in. Few, for each takes a while to make."""
 
 ROWS = 96
@@ -30,10 +30,16 @@ SLOT_BUCKET = 512
 
 TILE_SLOTS = 64
 MAX_SHARES = 32
+NORM_WARPS = 32
+ATTENTION_WARPS = 4
+COMBINE_WARPS = 1
 """Programs that share the slots of one key head, at most."""
 
-GROUPS = {4: (16, 0), 8: (16, 0), 16: (16, 0), 32: (32, 0), 64: (64, 0), 96: (64, 32)}
+GROUPS = {4: (16, 0), 8: (16, 0), 16: (16, 0), 32: (32, 0), 48: (32, 16), 64: (64, 0), 80: (64, 16), 96: (64, 32)}
 """Rows that a tensor core instruction takes at once, for each bucket: widths are powers of two, and 96 is 64 and 32."""
+
+VOCABULARY_SHARE = 4096
+"""Tokens of the vocabulary that one program looks at."""
 
 WIDE = 48
 """From this bucket on sums are cut into fewer shares: each share of each row is written and read again."""
@@ -49,7 +55,7 @@ class Tiling:
     """Programs along the inner dimension; more than 1 leave their sums to the next kernel."""
     stages: int
     warps: int
-    ahead: int = 8
+    ahead: int = 2
     """Lines of 64 elements of each weight row that are asked for before the kernel before has ended."""
 
 
@@ -80,11 +86,8 @@ def tiling(
 class _Buffers:
     """What every graph of a network reads and writes."""
 
-    ids: Tensor
-    positions: Tensor
-    slots: Tensor
-    spans: Tensor
-    wanted: Tensor
+    numbers: Tensor
+    """`[4 + 2 * SPANS, ROWS]` int32: ids, positions, slots, the rows wanted, first and end of each span."""
     x: Tensor
     normed: Tensor
     queries: Tensor
@@ -94,12 +97,13 @@ class _Buffers:
     sums: Tensor
     peaks: Tensor
     totals: Tensor
+    parts: Tensor
 
 
 @define
 class _Graph:
     graph: Any
-    logits: Tensor
+    seen: Seen
 
 
 @define(eq=False)
@@ -109,6 +113,8 @@ class FastNetwork:
     network: SDAR
     kernels: Any
     buffers: _Buffers
+    staging: Tensor
+    """`numbers` on the host, where a pass is put together; page-locked for a GPU."""
     tilings: dict[tuple[str, bool], Tiling]
     """By layer and by whether the bucket is a wide one."""
     launch_options: dict[str, Any]
@@ -118,6 +124,8 @@ class FastNetwork:
     """Why the kernels turned out not to run on this GPU; the network itself answers then."""
     _graphs: dict[tuple[int, int, int], _Graph] = field(factory=dict)
     _pool: Any = None
+    _sent: Any = None
+    """The event after which `staging` may be written again."""
 
     @property
     def config(self) -> SDARConfig:
@@ -137,18 +145,17 @@ class FastNetwork:
         self._pool = None
         return self.network.slot_cache(slots, spare=1, multiple=SLOT_BUCKET)
 
-    def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Tensor | None) -> Tensor:
-        """See `rows.RowNetwork`. The logits lie in a static buffer until the next pass."""
-        count = rows.ids.shape[0]
-        if count > ROW_BUCKETS[-1] or wanted is None or self.refused:
+    def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Sequence[int]) -> Seen:
+        """See `rows.RowNetwork`."""
+        count, asked = rows.ids.shape[0], len(wanted)
+        if count > ROW_BUCKETS[-1] or not asked or self.refused:
             return self.network.forward_rows(rows, cache, wanted)
         with torch.inference_mode():
-            asked = wanted.shape[0]
             bucket = next(size for size in ROW_BUCKETS if size >= count)
             end = min(_rounded(rows.end), cache.keys.shape[2])
             self._fill(rows, cache, wanted, bucket)
             if not self.capture:
-                return self._run(cache, bucket, end)[:asked]
+                return _first(self._run(cache, bucket, end), asked)
             key = (bucket, end, id(cache))
             made = self._graphs.get(key)
             if made is None:
@@ -159,24 +166,29 @@ class FastNetwork:
                     _log.warning("the fast kernels do not run on this GPU, fills go on without them: %s", self.refused)
                     return self.network.forward_rows(rows, cache, wanted)
             made.graph.replay()
-            return made.logits[:asked]
+            return _first(made.seen, asked)
 
-    def _fill(self, rows: Rows, cache: SlotCache, wanted: Tensor, bucket: int) -> None:
-        buffers, count = self.buffers, rows.ids.shape[0]
-        buffers.ids[:count] = rows.ids
-        buffers.positions[:count] = rows.positions
-        buffers.slots[:count] = rows.slots
-        buffers.spans[:count] = rows.spans
+    def _fill(self, rows: Rows, cache: SlotCache, wanted: Sequence[int], bucket: int) -> None:
+        staging, count = self.staging, rows.ids.shape[0]
+        if self._sent is not None:
+            self._sent.synchronize()
+        staging[0, :count] = rows.ids
+        staging[1, :count] = rows.positions
+        staging[2, :count] = rows.slots
+        staging[4:, :count] = rows.spans.reshape(count, -1).T
+        staging[3, : len(wanted)] = torch.tensor(wanted)
+        staging[3, len(wanted) :] = 0
         if count < bucket:
             # Rows that are there for nothing write to the spare slot and see the first one.
-            buffers.ids[count:bucket] = 0
-            buffers.positions[count:bucket] = 0
-            buffers.slots[count:bucket] = cache.keys.shape[2] - 1
-            buffers.spans[count:bucket] = 0
-            buffers.spans[count:bucket, 0, 1] = 1
-        asked = wanted.shape[0]
-        buffers.wanted[:asked] = wanted
-        buffers.wanted[asked:] = 0
+            unused = staging[:, count:bucket]
+            unused[:2] = 0
+            unused[2] = cache.keys.shape[2] - 1
+            unused[4:] = 0
+            unused[5] = 1
+        self.buffers.numbers.copy_(staging, non_blocking=True)
+        if staging.is_pinned():
+            self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._sent.record()
 
     def _captured(self, cache: SlotCache, bucket: int, end: int) -> _Graph:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -187,9 +199,9 @@ class FastNetwork:
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            logits = self._run(cache, bucket, end)
+            seen = self._run(cache, bucket, end)
         self._pool = graph.pool()
-        return _Graph(graph, logits)
+        return _Graph(graph, seen)
 
     def _layers(self) -> Iterator[Layer]:
         yield from self.network.model.layers  # type: ignore[misc]
@@ -207,20 +219,20 @@ class FastNetwork:
             cut.stages, bool(self.launch_options), num_warps=cut.warps, **self.launch_options,
         )  # fmt: skip
 
-    def _norm(self, partial: Tensor | None, weight: Tensor, bucket: int) -> None:
+    def _norm(self, partial: Tensor | None, weight: Tensor, bucket: int, last: bool = False) -> None:
         hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
         splits = 0 if partial is None else partial.shape[0]
         block = 1 << (hidden - 1).bit_length()
         self.kernels.norm_kernel[(bucket,)](
-            self.buffers.x, self.buffers.partial, weight, self.buffers.normed, eps, ROWS, hidden, block, splits,
-            bool(self.launch_options), num_warps=min(8, max(1, block // 256)), **self.launch_options,
+            self.buffers.x, self.buffers.partial, weight, self.buffers.numbers[3], self.buffers.normed, eps, ROWS, hidden,
+            block, splits, last, bool(self.launch_options), num_warps=min(NORM_WARPS, max(1, block // 128)), **self.launch_options,
         )  # fmt: skip
 
     def _partial(self, name: str, outputs: int, bucket: int) -> Tensor:
         shares = self.tilings[name, bucket >= WIDE].shares
         return self.buffers.partial[: shares * ROWS * outputs].view(shares, ROWS, outputs)
 
-    def _run(self, cache: SlotCache, bucket: int, end: int) -> Tensor:
+    def _run(self, cache: SlotCache, bucket: int, end: int) -> Seen:
         config, buffers, kernels = self.config, self.buffers, self.kernels
         heads, kv, dim, hidden = (
             config.num_attention_heads,
@@ -234,7 +246,8 @@ class FastNetwork:
         shares = -(-end // chunk)
         queries = bucket * (heads // kv)
         tile = min(64, max(16, 1 << (queries - 1).bit_length()))
-        buffers.x[:bucket] = self.network.model.embed_tokens.weight[buffers.ids[:bucket]]
+        ids, positions, slots = buffers.numbers[:3]
+        torch.index_select(self.network.model.embed_tokens.weight, 0, ids[:bucket], out=buffers.x[:bucket])
         partial: Tensor | None = None
         cos, sin = self.network.rope_cos, self.network.rope_sin
         for index, layer in enumerate(self._layers()):
@@ -245,17 +258,17 @@ class FastNetwork:
             self._linear("qkv", attention.qkv, buffers.normed, joined, bucket, kernels.PARTIAL)
             keys, values = cache.keys[index], cache.values[index]
             kernels.heads_kernel[(bucket, heads + 2 * kv)](
-                joined, attention.qk_norm, cos, sin, buffers.positions, buffers.slots, buffers.queries, keys, values,
+                joined, attention.qk_norm, cos, sin, positions, slots, buffers.queries, keys, values,
                 config.rms_norm_eps, ROWS, heads, kv, dim, physical, joined.shape[0], on, num_warps=1, **options,
             )  # fmt: skip
             kernels.attention_kernel[(kv, shares, -(-queries // tile))](
-                buffers.queries, keys, values, buffers.spans, buffers.sums, buffers.peaks, buffers.totals, bucket,
+                buffers.queries, keys, values, buffers.numbers[4:], buffers.sums, buffers.peaks, buffers.totals, bucket,
                 dim**-0.5, heads, kv, dim, physical, chunk, tile, TILE_SLOTS, ROWS * (heads // kv), SPANS, on,
-                num_warps=4, **options,
+                num_warps=ATTENTION_WARPS, **options,
             )  # fmt: skip
             kernels.combine_kernel[(bucket, heads)](
                 buffers.sums, buffers.peaks, buffers.totals, buffers.attended, heads, kv, dim, shares,
-                1 << (shares - 1).bit_length(), ROWS * (heads // kv), on, num_warps=2, **options,
+                1 << (shares - 1).bit_length(), ROWS * (heads // kv), on, num_warps=COMBINE_WARPS, **options,
             )  # fmt: skip
             partial = self._partial("o", hidden, bucket)
             self._linear("o", attention.o_proj.weight, buffers.attended, partial, bucket, kernels.PARTIAL)
@@ -263,13 +276,25 @@ class FastNetwork:
             self._linear("gate_up", mlp.gate_up, buffers.normed, buffers.inner, bucket, kernels.GATED)
             partial = self._partial("down", hidden, bucket)
             self._linear("down", mlp.down_proj.weight, buffers.inner, partial, bucket, kernels.PARTIAL)
-        self._norm(partial, self.network.model.norm.weight, bucket)
+        self._norm(partial, self.network.model.norm.weight, bucket, last=True)
         head = self.network.model.embed_tokens if self.network.lm_head is None else self.network.lm_head
-        rows = buffers.normed.new_zeros(ROWS, hidden)
-        rows[:bucket] = buffers.normed[buffers.wanted[:bucket]]
-        logits = rows.new_empty(bucket, config.vocab_size)
-        self._linear("head", head.weight, rows, logits, bucket, kernels.DIRECT)
-        return logits
+        vocabulary = config.vocab_size
+        logits = buffers.normed.new_empty(bucket, vocabulary)
+        self._linear("head", head.weight, buffers.normed, logits, bucket, kernels.DIRECT)
+        chunk = min(VOCABULARY_SHARE, 1 << (vocabulary - 1).bit_length())
+        shares = -(-vocabulary // chunk)
+        kernels.likeliest_kernel[(bucket, shares)](
+            logits, buffers.parts, vocabulary, config.mask_token_id, chunk, on, num_warps=4, **options
+        )
+        summary = buffers.parts.new_empty(bucket, 4)
+        kernels.summary_kernel[(bucket,)](
+            buffers.parts, summary, shares, 1 << (shares - 1).bit_length(), on, num_warps=1, **options
+        )
+        return Seen(logits, summary)
+
+
+def _first(seen: Seen, count: int) -> Seen:
+    return Seen(seen.logits[:count], seen.summary[:count])
 
 
 def _rounded(slots: int) -> int:
@@ -333,11 +358,7 @@ def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool
         return torch.zeros(shape, device=device, dtype=of)
 
     buffers = _Buffers(
-        ids=zeros(ROWS, of=torch.long),
-        positions=zeros(ROWS, of=torch.long),
-        slots=zeros(ROWS, of=torch.long),
-        spans=zeros(ROWS, SPANS, 2, of=torch.int32),
-        wanted=zeros(ROWS, of=torch.long),
+        numbers=zeros(4 + 2 * SPANS, ROWS, of=torch.int32),
         x=zeros(ROWS, hidden),
         normed=zeros(ROWS, hidden),
         queries=zeros(ROWS, heads, dim),
@@ -347,5 +368,7 @@ def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool
         sums=zeros(shared, dim, of=torch.float32),
         peaks=zeros(shared, of=torch.float32),
         totals=zeros(shared, of=torch.float32),
+        parts=zeros(ROWS * -(-config.vocab_size // min(VOCABULARY_SHARE, config.vocab_size)) * 5, of=torch.float32),
     )
-    return FastNetwork(network, kernels, buffers, tilings, options, capture)
+    staging = torch.zeros(buffers.numbers.shape, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return FastNetwork(network, kernels, buffers, staging, tilings, options, capture)

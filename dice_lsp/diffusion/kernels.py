@@ -96,11 +96,17 @@ def linear_kernel(
 
 @triton.jit
 def norm_kernel(
-    x, partial, weight, out, eps, ROWS: tl.constexpr, H: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    x, partial, weight, wanted, out, eps, ROWS: tl.constexpr, H: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+    LAST: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Add the shares of a linear layer to the residual `x` `[row, H]`, and norm it into `out`. One program a row."""
-    row = tl.program_id(0)
+    """Add the shares of a linear layer to the residual `x` `[row, H]`, and norm it into `out`. One program a row.
+
+    The last norm of a pass takes only the rows that are `wanted`, in their order.
+    """
+    place = tl.program_id(0)
+    row = place
+    if LAST:
+        row = tl.load(wanted + place)
     column = tl.arange(0, BLOCK)
     inside = column < H
     scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
@@ -114,11 +120,12 @@ def norm_kernel(
             total += tl.load(partial + (split * ROWS + row) * H + column, mask=inside, other=0.0)
         # Rounded as the layer's own output would be.
         value = (value + total.to(x.dtype.element_ty).to(tl.float32)).to(x.dtype.element_ty)
-        tl.store(x + row * H + column, value, mask=inside)
+        if not LAST:
+            tl.store(x + row * H + column, value, mask=inside)
         value = value.to(tl.float32)
     mean = tl.sum(value * value, 0) / H
     normed = value * tl.rsqrt(mean + eps) * scale
-    tl.store(out + row * H + column, normed.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + place * H + column, normed.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -182,6 +189,7 @@ def attention_kernel(
     """
     head, share, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     G: tl.constexpr = H // KV
+    ROWS: tl.constexpr = QUERIES // G
     query = tile * BQ + tl.arange(0, BQ)
     row = query // G
     inside = row < M
@@ -208,8 +216,8 @@ def attention_kernel(
         v = tl.load(values + at, mask=(slot < SLOTS)[:, None], other=0.0)
         visible = tl.zeros([BQ, BS], tl.int1)
         for span in tl.static_range(SPANS):
-            first = tl.load(spans + (row * SPANS + span) * 2, mask=inside, other=0)
-            end = tl.load(spans + (row * SPANS + span) * 2 + 1, mask=inside, other=0)
+            first = tl.load(spans + 2 * span * ROWS + row, mask=inside, other=0)
+            end = tl.load(spans + (2 * span + 1) * ROWS + row, mask=inside, other=0)
             visible = visible | ((slot[None, :] >= first[:, None]) & (slot[None, :] < end[:, None]))
         scores = tl.where(visible, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
         new = tl.maximum(peak, tl.max(scores, 1))
@@ -246,3 +254,51 @@ def combine_kernel(
     values = tl.load(sums + at[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
     joined = tl.sum(values * weight[:, None], 0) / total
     tl.store(out + (row * H + head) * D + d, joined.to(out.dtype.element_ty))
+
+
+@triton.jit
+def likeliest_kernel(logits, parts, V: tl.constexpr, MASK: tl.constexpr, CHUNK: tl.constexpr, DEPENDENT: tl.constexpr):
+    """What one share of the vocabulary says of a row, for `summary_kernel`. Programs: (rows, shares); `parts` `[row, share, 5]`."""
+    row, share = tl.program_id(0), tl.program_id(1)
+    token = share * CHUNK + tl.arange(0, CHUNK)
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    value = tl.load(logits + row.to(tl.int64) * V + token, mask=token < V, other=float("-inf")).to(tl.float32)
+    top = tl.max(value, 0)
+    weight = tl.exp(value - top)
+    # No token is the mask; of equal ones the first is taken.
+    allowed = tl.where(token == MASK, float("-inf"), value)
+    peak = tl.max(allowed, 0)
+    best = tl.min(tl.where(allowed == peak, token, V), 0)
+    at = parts + (row * tl.num_programs(1) + share) * 5
+    tl.store(at, top)
+    tl.store(at + 1, tl.sum(weight, 0))
+    tl.store(at + 2, tl.sum(tl.where(token < V, weight * value, 0.0), 0))
+    tl.store(at + 3, peak)
+    tl.store(at + 4, best.to(tl.float32))
+
+
+@triton.jit
+def summary_kernel(parts, summary, SHARES: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    """`rows.summarize` from the shares. One program a row; `summary` `[row, 4]`."""
+    row = tl.program_id(0)
+    share = tl.arange(0, BLOCK)
+    inside = share < SHARES
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    at = parts + (row * SHARES + share) * 5
+    tops = tl.load(at, mask=inside, other=float("-inf"))
+    top = tl.max(tops, 0)
+    scale = tl.exp(tops - top)
+    total = tl.sum(scale * tl.load(at + 1, mask=inside, other=0.0), 0)
+    mean = tl.sum(scale * tl.load(at + 2, mask=inside, other=0.0), 0) / total
+    log_total = top + tl.log(total)
+    peaks = tl.load(at + 3, mask=inside, other=float("-inf"))
+    peak = tl.max(peaks, 0)
+    best = tl.min(tl.where(peaks == peak, tl.load(at + 4, mask=inside, other=0.0), float("inf")), 0)
+    tl.store(summary + row * 4, best)
+    tl.store(summary + row * 4 + 1, tl.exp(peak - log_total))
+    tl.store(summary + row * 4 + 2, log_total - mean)
+    tl.store(summary + row * 4 + 3, log_total)

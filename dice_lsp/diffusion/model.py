@@ -1,10 +1,10 @@
 """The SDAR network: a dense Qwen3 decoder whose attention is causal across blocks and bidirectional inside one.
 
 Weights carry Qwen3's names, so a published SDAR or DICE checkpoint loads without a change; row i of the logits
-predicts token i itself. Three ways in: `prefill` (many blocks, keys and values kept), `forward_block` and
-`forward_fused` (one block of every candidate against the cache), `forward_train` (any mask, gradients flow).
+predicts token i itself. Two ways in: `forward_rows` (any tokens of a pass against the slots of a cache, for decoding) and
+`forward_train` (whole sequences under any mask, gradients flow).
 
-Shapes: N rows of a batch, T tokens, H query heads, K key-value heads, G = H // K, D head_dim, C slots of the cache.
+Shapes: N rows of a batch, T tokens, H query heads, K key-value heads, G = H // K, D head_dim, S slots of the cache.
 """
 
 from collections.abc import Sequence
@@ -15,50 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from dice_lsp.diffusion.rows import Rows, SlotCache
+from dice_lsp.diffusion.rows import Rows, Seen, SlotCache, summarize
 from dice_lsp.diffusion.sizes import SDARConfig as SDARConfig
 from dice_lsp.diffusion.sizes import tiny_config as tiny_config
-
-
-class KVCache:
-    """Keys and values of the committed tokens, `[layers, N, K, C, D]` each, allocated once for the largest batch.
-
-    Slots `[0, length)` are final. A forward writes its own block to the slots behind them; only a forward with
-    `store_kv=True` moves `length`, so that the next forward sees them and the one after does not overwrite them.
-    The first `rows` rows are in use: candidates that share all tokens so far share one row, `fork` gives one that
-    departs a row of its own, `drop` closes the gap that one leaves.
-    """
-
-    def __init__(self, config: SDARConfig, rows: int, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (config.num_hidden_layers, rows, config.num_key_value_heads, capacity, config.head_dim)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
-        self.length = 0
-        self.rows = rows
-
-    @property
-    def max_rows(self) -> int:
-        return self.keys.shape[1]
-
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[3]
-
-    def fork(self, row: int) -> int:
-        """A copy of `row` as a new last row; its number."""
-        self.rows += 1
-        self._copy(row, self.rows - 1)
-        return self.rows - 1
-
-    def drop(self, row: int) -> None:
-        """Give up `row`; the last row takes its number."""
-        self.rows -= 1
-        if row != self.rows:
-            self._copy(self.rows, row)
-
-    def _copy(self, source: int, target: int) -> None:
-        for tensor in (self.keys, self.values):
-            tensor[:, target, :, : self.length] = tensor[:, source, :, : self.length]
 
 
 class RMSNorm(nn.Module):
@@ -117,19 +76,6 @@ class Attention(nn.Module):
         k = self.k_norm(self.k_proj(x).view(rows, tokens, kv_heads, self.head_dim))
         v = self.v_proj(x).view(rows, tokens, kv_heads, self.head_dim)
         return _rotate(q, cos, sin), _rotate(k, cos, sin), v
-
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attention of all of `q` `[N, T, H, D]` to all of `keys` `[N, K, S, D]`: `[N, T, H * D]`.
-
-        The G query heads of a key head become rows of one query matrix, so no key is repeated and no mask is needed.
-        """
-        rows, tokens, heads, dim = q.shape
-        groups = heads // self.kv_heads
-        folded = q.view(rows, tokens, self.kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
-        folded = folded.reshape(rows, self.kv_heads, groups * tokens, dim)
-        out = F.scaled_dot_product_attention(folded, keys, values)
-        out = out.view(rows, self.kv_heads, groups, tokens, dim).permute(0, 3, 1, 2, 4)
-        return out.reshape(rows, tokens, heads * dim)
 
     def attend_spans(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
         """Attention of `q` `[M, H, D]` to those of `keys` `[K, S, D]` that `visible` `[M, S]` shows: `[1, M, H * D]`."""
@@ -267,60 +213,10 @@ class SDAR(nn.Module):
         self.rope_cos = cos.to(self.device, self.dtype)
         self.rope_sin = sin.to(self.device, self.dtype)
 
-    def cache(self, rows: int, capacity: int) -> KVCache:
-        """An empty cache for this network; positions up to `capacity` can be used with it."""
-        if capacity > self.rope_cos.shape[0]:
-            self._grow_rope(capacity)
-        return KVCache(self.config, rows, capacity, self.device, self.dtype)
-
     def logits(self, hidden: Tensor) -> Tensor:
         """`[..., hidden]` after the last norm -> `[..., vocab]`."""
         weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
         return F.linear(hidden, weight)
-
-    @torch.inference_mode()
-    def prefill(self, input_ids: Tensor, cache: KVCache, block_size: int) -> None:
-        """Commit whole blocks: `input_ids` `[N, T]`, T and `cache.length` multiples of `block_size`.
-
-        A token sees the cache and every token of its own and earlier blocks.
-        """
-        tokens = input_ids.shape[1]
-        if tokens % block_size or cache.length % block_size:
-            raise ValueError(f"{tokens} tokens at {cache.length} are not whole blocks of {block_size}")
-        start, end = cache.length, cache.length + tokens
-        block = torch.arange(start, end, device=self.device) // block_size
-        mask = None
-        if tokens > block_size:
-            every = torch.arange(end, device=self.device) // block_size
-            mask = every[None, :] <= block[:, None]
-        self._run(input_ids, cache, ((0, tokens),), mask)
-        cache.length = end
-
-    @torch.inference_mode()
-    def forward_block(self, input_ids: Tensor, cache: KVCache, *, store_kv: bool = False) -> Tensor:
-        """Logits `[N, T, V]` of one block `[N, T]` that sees the cache and all of itself; kept if `store_kv`."""
-        hidden = self._run(input_ids, cache, ((0, input_ids.shape[1]),), None)
-        if store_kv:
-            cache.length += input_ids.shape[1]
-        return self.logits(self.model.norm(hidden))
-
-    @torch.inference_mode()
-    def commit(self, input_ids: Tensor, cache: KVCache) -> None:
-        """Keep the keys and values of one fully revealed block `[N, T]`, without the logits."""
-        self._run(input_ids, cache, ((0, input_ids.shape[1]),), None)
-        cache.length += input_ids.shape[1]
-
-    @torch.inference_mode()
-    def forward_fused(self, revealed: Tensor, following: Tensor, cache: KVCache) -> Tensor:
-        """`commit(revealed)` and `forward_block(following)` in one pass: the revealed block does not see the other.
-
-        The weights are read once for both, which is what a pass costs at these sizes.
-        """
-        size = revealed.shape[1]
-        both = torch.cat([revealed, following], 1)
-        hidden = self._run(both, cache, ((0, size), (size, both.shape[1])), None)
-        cache.length += size
-        return self.logits(self.model.norm(hidden[:, size:]))
 
     def slot_cache(self, slots: int, spare: int = 0, multiple: int = 1) -> SlotCache:
         """An empty cache of numbered slots; positions below `slots` can be used with it.
@@ -333,8 +229,9 @@ class SDAR(nn.Module):
         return SlotCache(self.config, slots, self.device, self.dtype, every)
 
     @torch.inference_mode()
-    def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Tensor | None) -> Tensor:
+    def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Sequence[int]) -> Seen:
         """See `rows.RowNetwork`."""
+        rows = rows.to(self.device)
         cos, sin = self.rope_cos[rows.positions, None], self.rope_sin[rows.positions, None]
         x: Tensor = self.model.embed_tokens(rows.ids)[None]
         visible = rows.visible()
@@ -347,40 +244,8 @@ class SDAR(nn.Module):
             seen = attention.attend_spans(q[0], keys[:, : rows.end], values[:, : rows.end], visible)
             x = x + attention.o_proj(seen)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
-        if wanted is None:
-            return x.new_empty(0, self.config.vocab_size)
-        return self.logits(self.model.norm(x[0, wanted]))
-
-    def _run(
-        self, input_ids: Tensor, cache: KVCache, parts: tuple[tuple[int, int], ...], mask: Tensor | None
-    ) -> Tensor:
-        """All layers over `input_ids` at the cache's end. Each part `[a, b)` of the tokens sees all slots before its b."""
-        rows, tokens = input_ids.shape
-        start, end = cache.length, cache.length + tokens
-        if rows != cache.rows or end > cache.capacity:
-            raise ValueError(
-                f"{rows} rows up to {end} do not fit a cache of {cache.rows} rows and {cache.capacity} slots"
-            )
-        cos, sin = self.rope_cos[start:end, None], self.rope_sin[start:end, None]
-        x: Tensor = self.model.embed_tokens(input_ids)
-        for index, layer in enumerate(self._layers()):
-            attention = layer.self_attn
-            q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
-            keys, values = cache.keys[index, :rows], cache.values[index, :rows]
-            keys[:, :, start:end] = k.transpose(1, 2)
-            values[:, :, start:end] = v.transpose(1, 2)
-            if mask is not None:
-                seen = attention.attend_masked(q, keys[:, :, :end], values[:, :, :end], mask)
-            elif len(parts) == 1:
-                seen = attention.attend(q, keys[:, :, :end], values[:, :, :end])
-            else:
-                seen = torch.cat(
-                    [attention.attend(q[:, a:b], keys[:, :, : start + b], values[:, :, : start + b]) for a, b in parts],
-                    1,
-                )
-            x = x + attention.o_proj(seen)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return x
+        logits = self.logits(self.model.norm(x[0, torch.tensor(wanted, dtype=torch.long, device=self.device)]))
+        return Seen(logits, summarize(logits, self.config.mask_token_id))
 
     def forward_train(
         self,

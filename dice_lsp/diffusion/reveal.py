@@ -11,6 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from dice_lsp.diffusion.rows import Seen
 from dice_lsp.records import DecodeSettings
 
 NUCLEUS = 128
@@ -71,38 +72,27 @@ class Prediction:
     confidence: float
     """Probability of the token under the full softmax, in fp32, before temperature and filters."""
     entropy: float
-    """Of the full distribution, in nats; 0 unless the strategy asks for it."""
+    """Of the full distribution, in nats."""
 
 
 def predict(
-    logits: Tensor, mask_id: int, schedule: Schedule, rows: Sequence[int], uniforms: Sequence[float]
+    seen: Seen, mask_id: int, schedule: Schedule, rows: Sequence[int], uniforms: Sequence[float]
 ) -> tuple[list[Prediction], list[Prediction]]:
-    """The likeliest token of each row of `logits` `[W, V]`, and the sampled ones of `rows`, which draw `uniforms`.
+    """The likeliest token of each row that a pass saw, and the sampled ones of `rows`, which draw `uniforms`.
 
     All of the device's work is queued before the one wait for its results.
     """
-    if not logits.shape[0]:
-        return [], []
-    at = logits.float()
-    total = at.logsumexp(-1)
-    entropy = torch.zeros_like(total)
-    if schedule.strategy == "entropy_bounded":
-        logs = at - total[:, None]
-        entropy = -(logs.exp() * logs).sum(-1)
-    # A mask is no token of a text: a network that predicts one would otherwise never finish its block.
-    at[:, mask_id] = -torch.inf
-    peak, best = at.max(-1)
-    tokens, confidences, entropies = [best], [(peak - total).exp()], [entropy]
+    told = seen.summary[:, :3]
     if rows:
-        index = torch.tensor(rows, device=at.device)
-        drawn = at[index]
-        picked = sample(drawn, torch.tensor(uniforms, device=at.device), schedule)
-        tokens.append(picked)
-        confidences.append((drawn.gather(-1, picked[:, None])[:, 0] - total[index]).exp())
-        entropies.append(entropy[index])
-    packed = torch.stack([torch.cat(part).double() for part in (tokens, confidences, entropies)]).tolist()
-    found = [Prediction(int(token), sure, spread) for token, sure, spread in zip(*packed, strict=True)]
-    return found[: at.shape[0]], found[at.shape[0] :]
+        index = torch.tensor(rows, device=told.device)
+        drawn = seen.logits[index].float()
+        drawn[:, mask_id] = -torch.inf
+        picked = sample(drawn, torch.tensor(uniforms, device=told.device), schedule)
+        sure = (drawn.gather(-1, picked[:, None])[:, 0] - seen.summary[index, 3]).exp()
+        told = torch.cat([told, torch.stack([picked.float(), sure, told[index, 2]], 1)])
+    found = [Prediction(int(token), confidence, entropy) for token, confidence, entropy in told.tolist()]
+    count = seen.summary.shape[0]
+    return found[:count], found[count:]
 
 
 def choose_positions(schedule: Schedule, masked: Mapping[int, Prediction], quota: int) -> list[int]:

@@ -78,7 +78,7 @@ class PromptCache:
         for start in range(known, len(prompt), chunk):
             check()
             end = min(start + chunk, len(prompt))
-            self.network.forward_rows(self._rows(prompt, start, end), self.cache, None)
+            self.network.forward_rows(self._rows(prompt, start, end), self.cache, ())
             self.tokens = list(prompt[:end])
             passes += 1
         return self.cache, passes
@@ -90,11 +90,10 @@ class PromptCache:
         return (min(len(self.tokens), len(prompt)) if same is None else same) // block_size * block_size
 
     def _rows(self, prompt: Sequence[int], start: int, end: int) -> Rows:
-        device = self.network.device
-        at = torch.arange(start, end, device=device)
-        spans = torch.zeros(end - start, SPANS, 2, dtype=torch.int32, device=device)
+        at = torch.arange(start, end)
+        spans = torch.zeros(end - start, SPANS, 2, dtype=torch.int32)
         spans[:, 0, 1] = (at // self.block_size + 1) * self.block_size
-        return Rows(torch.tensor(prompt[start:end], device=device), at, at, spans, end)
+        return Rows(torch.tensor(prompt[start:end]), at, at, spans, end)
 
     def give_up_if_large(self) -> None:
         """Do not hold memory between fills that the user would miss."""

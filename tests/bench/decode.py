@@ -96,13 +96,10 @@ def copy_bytes_per_s() -> float:
 
 
 def pass_times(network: RowNetwork, cache: SlotCache) -> dict[int, list[float]]:
-    network.forward_rows(prompt_rows(CACHED, "cuda"), cache, None)
+    network.forward_rows(prompt_rows(CACHED), cache, ())
     found = {}
     for count in ROWS:
-        rows, wanted = (
-            state_rows(count, CACHED, CACHED, VOCABULARY, "cuda"),
-            torch.arange(min(count, 32), device="cuda"),
-        )
+        rows, wanted = state_rows(count, CACHED, CACHED, VOCABULARY), range(count)
         found[count] = timed(lambda rows=rows, wanted=wanted: network.forward_rows(rows, cache, wanted))
     return found
 
@@ -163,7 +160,7 @@ def loops(name: str, config: SDARConfig, network: SDAR, fast: Any) -> None:
         return len(loop.run(prompt, schedule, 64)), loop.passes
 
     def ours(side: RowNetwork, keeper: PromptCache, **options: bool) -> tuple[int, int]:
-        decoding = Decoding(side, prompt, schedule, mask_id=config.mask_token_id, prompt_cache=keeper, **options)
+        decoding = Decoding(side, prompt, schedule, prompt_cache=keeper, **options)
         return len(decoding.run([0])[0].tokens), decoding.forwards - decoding.prompt_forwards
 
     sides.append(("published loop, stock modules", stock))
@@ -229,7 +226,7 @@ def fills(loaded: Loaded, device: str, limit: int) -> None:
                     prompt = layout.prompt(request, info.max_tokens - schedule.max_new_tokens - 2 * schedule.block_size)
                     began = time.perf_counter()
                     decoding = Decoding(
-                        network, prompt, schedule, mask_id=info.mask_id, stop_ids=info.stop_ids, rows=count,
+                        network, prompt, schedule, stop_ids=info.stop_ids, rows=count,
                         seed=request.seed, **choice,
                     )  # fmt: skip
                     results = decoding.run(range(count))
@@ -272,7 +269,7 @@ def waiting(loaded: Loaded, device: str) -> None:
                     )
                 began, seen = time.perf_counter(), []
                 decoding = Decoding(
-                    network, prompt, schedule, mask_id=info.mask_id, stop_ids=info.stop_ids, rows=count, seed=request.seed,
+                    network, prompt, schedule, stop_ids=info.stop_ids, rows=count, seed=request.seed,
                     prompt_cache=keeper if warm else None,
                 )  # fmt: skip
                 note = lambda *_: seen.append(time.perf_counter() - began)  # noqa: B023, E731
@@ -296,9 +293,7 @@ def waiting(loaded: Loaded, device: str) -> None:
                 asked[0] = time.perf_counter()
 
         try:
-            Decoding(network, prompt, schedule, mask_id=info.mask_id, stop_ids=info.stop_ids, rows=8, check=check).run(
-                range(8)
-            )
+            Decoding(network, prompt, schedule, stop_ids=info.stop_ids, rows=8, check=check).run(range(8))
         except InterruptedError:
             delays.append((time.perf_counter() - asked[0]) * 1e3)
     print(f"| a cancel asked for just before a pass ends the fill after | {spelled(delays, 1)} |", flush=True)
@@ -309,7 +304,6 @@ def waiting(loaded: Loaded, device: str) -> None:
             network,
             prompt,
             schedule,
-            mask_id=info.mask_id,
             stop_ids=info.stop_ids,
             rows=4,
             seed=number,

@@ -5,6 +5,7 @@ A process of its own, because Triton decides when it is first imported whether i
 
 import logging
 import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -27,13 +28,16 @@ def network(**changes) -> SDAR:
     return SDAR.from_weights(plain.config, {name: tensor.clone() for name, tensor in plain.qwen3_weights().items()})
 
 
-def same(plain: SDAR, fast: FastNetwork, slots: int, asked: Rows, wanted: torch.Tensor) -> None:
-    """Logits, keys and values of both agree."""
+def same(plain: SDAR, fast: FastNetwork, slots: int, asked: Rows, wanted: Sequence[int]) -> None:
+    """Logits, what is told of them, keys and values of both agree."""
     caches = plain.slot_cache(slots), fast.slot_cache(slots)
     for net, cache in zip((plain, fast), caches, strict=True):
-        net.forward_rows(prompt_rows(PROMPT), cache, None)
+        net.forward_rows(prompt_rows(PROMPT), cache, ())
     expected = plain.forward_rows(asked, caches[0], wanted)
-    torch.testing.assert_close(fast.forward_rows(asked, caches[1], wanted), expected, atol=1e-4, rtol=1e-4)
+    found = fast.forward_rows(asked, caches[1], wanted)
+    torch.testing.assert_close(found.logits, expected.logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.summary, expected.summary, atol=1e-4, rtol=1e-4)
+    assert plain.config.mask_token_id not in found.summary[:, 0].tolist()
     for ours, theirs in ((caches[1].keys, caches[0].keys), (caches[1].values, caches[0].values)):
         torch.testing.assert_close(ours[:, :, :slots], theirs, atol=1e-4, rtol=1e-4)
 
@@ -41,10 +45,11 @@ def same(plain: SDAR, fast: FastNetwork, slots: int, asked: Rows, wanted: torch.
 def few_and_many_rows() -> None:
     from dice_lsp.diffusion import kernels
 
+    fast_module.VOCABULARY_SHARE = 32
     plain = network()
     fast = assemble(plain, kernels, {}, capture=False)
     for count in (4, 11, 48):
-        same(plain, fast, 300, state_rows(count, PROMPT, 100, 127), torch.arange(0, count, 3))
+        same(plain, fast, 300, state_rows(count, PROMPT, 100, 127), range(0, count, 3))
 
 
 def beyond_the_cache() -> None:
@@ -55,7 +60,7 @@ def beyond_the_cache() -> None:
     plain = network()
     fast = assemble(plain, kernels, {}, capture=False)
     assert fast.slot_cache(500).keys.shape[2] == 512
-    same(plain, fast, 500, state_rows(4, PROMPT, 480, 127), torch.arange(4))
+    same(plain, fast, 500, state_rows(4, PROMPT, 480, 127), range(4))
 
 
 def refused() -> None:
@@ -74,7 +79,7 @@ def refused() -> None:
     plain = network()
     fast = assemble(plain, kernels, {})
     for _ in range(2):
-        same(plain, fast, 300, state_rows(4, PROMPT, 100, 127), torch.arange(4))
+        same(plain, fast, 300, state_rows(4, PROMPT, 100, 127), range(4))
     assert len(said) == 1 and "fills go on without them" in said[0], said
 
 

@@ -1,6 +1,7 @@
 """Small random networks and checkpoints; everything here runs in milliseconds."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -32,22 +33,27 @@ def small_network(seed: int = 0, scale: float = 0.4, **changes) -> SDAR:
     return SDAR.from_weights(network.config, weights)
 
 
-def prompt_rows(count: int, device: str = "cpu") -> Rows:
+def block_rows(ids: Sequence[int], start: int, block_size: int) -> Rows:
+    """Tokens at the positions, and in the slots, from `start` on; each sees its own block and all before it."""
+    at = torch.arange(start, start + len(ids))
+    spans = torch.zeros(len(ids), SPANS, 2, dtype=torch.int32)
+    spans[:, 0, 1] = (at // block_size + 1) * block_size
+    return Rows(torch.tensor(ids), at, at, spans, start + len(ids))
+
+
+def prompt_rows(count: int) -> Rows:
     """A prompt of whole blocks of 4, whose tokens are their positions, in the first slots."""
-    at = torch.arange(count, device=device)
-    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32, device=device)
-    spans[:, 0, 1] = (at // 4 + 1) * 4
-    return Rows(at, at, at, spans, count)
+    return block_rows(range(count), 0, 4)
 
 
-def state_rows(count: int, prompt: int, first_slot: int, vocabulary: int, device: str = "cpu") -> Rows:
+def state_rows(count: int, prompt: int, first_slot: int, vocabulary: int) -> Rows:
     """Blocks of 4 random tokens that see the prompt and themselves, like states that are checked at once."""
-    at = torch.arange(count, device=device)
-    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32, device=device)
+    at = torch.arange(count)
+    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32)
     spans[:, 0, 1] = prompt
     spans[:, 1, 0] = first_slot + at // 4 * 4
     spans[:, 1, 1] = first_slot + at // 4 * 4 + 4
-    ids = torch.randint(0, vocabulary, (count,), generator=torch.Generator().manual_seed(count)).to(device)
+    ids = torch.randint(0, vocabulary, (count,), generator=torch.Generator().manual_seed(count))
     return Rows(ids, prompt + at % 4, first_slot + at, spans, first_slot + -(-count // 4) * 4)
 
 

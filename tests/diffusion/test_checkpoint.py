@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from dice_lsp.diffusion.checkpoint import CheckpointError, load, read
 from dice_lsp.records import DecodeSettings
-from tests.diffusion.small import byte_tokenizer, write_checkpoint
+from tests.diffusion.small import block_rows, byte_tokenizer, write_checkpoint
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def change_weights(folder, change):
 
 def logits(folder):
     loaded = load(folder)
-    return loaded.network.forward_block(torch.arange(8)[None], loaded.network.cache(1, 8))
+    return loaded.network.forward_rows(block_rows(range(8), 0, 8), loaded.network.slot_cache(8), range(8)).logits
 
 
 def test_what_a_folder_says(folder):

@@ -79,7 +79,7 @@ def brute_force(network: SDAR, prompt: list[int], plan: Schedule, stops: tuple[i
 
 
 def decode(network: SDAR, prompt: list[int], plan: Schedule, numbers=(0,), **options):
-    decoding = Decoding(network, prompt, plan, mask_id=MASK, rows=max(len(numbers), 1), **options)
+    decoding = Decoding(network, prompt, plan, rows=max(len(numbers), 1), **options)
     return decoding, decoding.run(numbers)
 
 
@@ -235,7 +235,7 @@ def test_results_come_as_they_end_and_enough_is_enough():
     network = small_network(seed=11)
     plan = schedule(temperature=1.0, block_size=8, denoising_steps=8, max_new_tokens=64)
     lengths = []
-    decoding = Decoding(network, [1], plan, mask_id=MASK, stop_ids=tuple(range(8)), rows=6)
+    decoding = Decoding(network, [1], plan, stop_ids=tuple(range(8)), rows=6)
     decoding.run(range(6), lambda item: lengths.append(item.forwards))
     assert lengths == sorted(lengths) and len(lengths) > 2
     again = decoding.run(range(6), lambda item: True)
@@ -252,7 +252,7 @@ def test_cancel_between_passes():
         if passes == 5:
             raise Cancelled
 
-    decoding = Decoding(network, [1, 2, 3, 4], schedule(), mask_id=MASK, check=check)
+    decoding = Decoding(network, [1, 2, 3, 4], schedule(), check=check)
     with pytest.raises(Cancelled):
         decoding.run([0])
     assert decoding.forwards == 4
@@ -265,7 +265,7 @@ def test_cancel_between_passes():
 def test_partial_text_grows():
     network = small_network(seed=3)
     seen = []
-    decoding = Decoding(network, [1], schedule(), mask_id=MASK)
+    decoding = Decoding(network, [1], schedule())
     (result,) = decoding.run([0], None, lambda candidates, tokens: seen.append((candidates, list(tokens))))
     assert [len(tokens) for _, tokens in seen] == [3, 7, 11, 15, 19, 23]
     assert all(list(result.tokens[: len(tokens)]) == tokens for _, tokens in seen)
@@ -304,6 +304,6 @@ def test_impossible_settings_are_named():
     with pytest.raises(ValueError, match="top_p"):
         Schedule.of(DecodeSettings("sequential", 4, 4, 0.9, 1.0, 0, 0.0, 16))
     with pytest.raises(ValueError, match="512 positions"):
-        Decoding(small_network(), [1] * 500, schedule(), mask_id=MASK)
+        Decoding(small_network(), [1] * 500, schedule())
     with pytest.raises(ValueError, match="unknown strategy"):
         decode(small_network(), [1], attrs.evolve(schedule(), strategy="best"))

@@ -1,11 +1,14 @@
 """The network: cache against full recompute, fused against separate passes, gradients, mixed dtypes."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
 from dice_lsp.diffusion.model import SDAR, block_mask
-from tests.diffusion.small import small_config, small_network
+from dice_lsp.diffusion.rows import SlotCache, summarize
+from tests.diffusion.small import block_rows, small_config, small_network
 
 
 def whole(network: SDAR, ids: torch.Tensor, block_size: int) -> torch.Tensor:
@@ -13,72 +16,61 @@ def whole(network: SDAR, ids: torch.Tensor, block_size: int) -> torch.Tensor:
         return network.forward_train(ids, torch.arange(ids.shape[1]), block_mask(ids.shape[1], block_size))
 
 
+def run_blocks(network: SDAR, ids: list[int], cuts: list[int], block_size: int) -> tuple[torch.Tensor, SlotCache]:
+    """Logits of every token, computed in passes that are cut at `cuts`, and the cache."""
+    cache = network.slot_cache(len(ids))
+    found = []
+    for start, end in pairwise([0, *cuts, len(ids)]):
+        rows = block_rows(ids[start:end], start, block_size)
+        found.append(network.forward_rows(rows, cache, range(end - start)).logits)
+    return torch.cat(found), cache
+
+
 @pytest.mark.parametrize("block_size", [1, 3, 4, 8, 16, 32])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_cached_blocks_equal_the_whole_sequence(block_size, kv_heads):
     network = small_network(num_key_value_heads=kv_heads)
-    ids = torch.randint(0, 63, (3, 4 * block_size), generator=torch.Generator().manual_seed(block_size))
-    expected = whole(network, ids, block_size)
-    cache = network.cache(3, 4 * block_size)
-    network.prefill(ids[:, : 2 * block_size], cache, block_size)
-    third = network.forward_block(ids[:, 2 * block_size : 3 * block_size], cache, store_kv=True)
-    fourth = network.forward_block(ids[:, 3 * block_size :], cache)
-    torch.testing.assert_close(torch.cat([third, fourth], 1), expected[:, 2 * block_size :], atol=1e-4, rtol=1e-4)
+    ids = torch.randint(0, 63, (1, 4 * block_size), generator=torch.Generator().manual_seed(block_size))
+    expected = whole(network, ids, block_size)[0]
+    cuts = [2 * block_size, 3 * block_size]
+    found, _ = run_blocks(network, ids[0].tolist(), cuts, block_size)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_store_kv_false_leaves_no_trace():
+def test_a_block_that_is_not_kept_leaves_no_trace():
     network = small_network()
-    ids = torch.arange(12)[None]
-    cache = network.cache(1, 16)
-    network.prefill(ids[:, :4], cache, 4)
-    before = network.forward_block(ids[:, 4:8], cache)
-    network.forward_block(ids[:, 8:12], cache)
-    assert cache.length == 4
-    torch.testing.assert_close(network.forward_block(ids[:, 4:8], cache), before)
+    cache = network.slot_cache(16)
+    network.forward_rows(block_rows(range(4), 0, 4), cache, ())
+    before = network.forward_rows(block_rows(range(4, 8), 4, 4), cache, range(4)).logits
+    network.forward_rows(block_rows(range(8, 12), 4, 4), cache, range(4))
+    torch.testing.assert_close(network.forward_rows(block_rows(range(4, 8), 4, 4), cache, range(4)).logits, before)
 
 
-def test_fused_pass_equals_commit_then_forward():
+def test_one_pass_over_two_blocks_equals_one_after_the_other():
     network = small_network()
-    ids = torch.randint(0, 63, (2, 12), generator=torch.Generator().manual_seed(0))
-    separate, joint = network.cache(2, 16), network.cache(2, 16)
-    for cache in (separate, joint):
-        network.prefill(ids[:, :4], cache, 4)
-    network.commit(ids[:, 4:8], separate)
-    expected = network.forward_block(ids[:, 8:], separate)
-    torch.testing.assert_close(network.forward_fused(ids[:, 4:8], ids[:, 8:], joint), expected, atol=1e-5, rtol=1e-5)
-    assert joint.length == separate.length == 8
-    torch.testing.assert_close(joint.keys[..., :8, :], separate.keys[..., :8, :], atol=1e-5, rtol=1e-5)
+    ids = torch.randint(0, 63, (12,), generator=torch.Generator().manual_seed(0)).tolist()
+    separate, kept = run_blocks(network, ids, [4, 8], 4)
+    joint, joint_kept = run_blocks(network, ids, [4], 4)
+    torch.testing.assert_close(joint, separate, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(joint_kept.keys, kept.keys, atol=1e-5, rtol=1e-5)
 
 
-def test_prefill_in_pieces_equals_one_piece():
+def test_prompts_in_pieces_equal_one_piece():
     network = small_network()
-    ids = torch.randint(0, 63, (1, 32), generator=torch.Generator().manual_seed(3))
-    one, pieces = network.cache(1, 32), network.cache(1, 32)
-    network.prefill(ids, one, 4)
-    for start in (0, 8, 20):
-        network.prefill(ids[:, start : {0: 8, 8: 20, 20: 32}[start]], pieces, 4)
-    torch.testing.assert_close(one.keys, pieces.keys, atol=1e-5, rtol=1e-5)
+    ids = torch.randint(0, 63, (32,), generator=torch.Generator().manual_seed(3)).tolist()
+    torch.testing.assert_close(
+        run_blocks(network, ids, [], 4)[1].keys, run_blocks(network, ids, [8, 20], 4)[1].keys, atol=1e-5, rtol=1e-5
+    )
 
 
-def test_prefill_refuses_broken_blocks_and_full_caches():
-    network = small_network()
-    with pytest.raises(ValueError, match="not whole blocks"):
-        network.prefill(torch.zeros(1, 6, dtype=torch.long), network.cache(1, 16), 4)
-    with pytest.raises(ValueError, match="do not fit a cache"):
-        network.prefill(torch.zeros(1, 8, dtype=torch.long), network.cache(1, 4), 4)
-
-
-def test_cache_rows_fork_and_drop():
-    network = small_network()
-    cache = network.cache(3, 8)
-    cache.rows = 1
-    network.prefill(torch.arange(4)[None], cache, 4)
-    assert cache.fork(0) == 1 and cache.rows == 2
-    assert torch.equal(cache.keys[:, 0, :, :4], cache.keys[:, 1, :, :4])
-    cache.keys[:, 1] += 1
-    cache.drop(0)
-    assert cache.rows == 1 and bool((cache.keys[:, 0, :, :4] != cache.keys[:, 2, :, :4]).any())
-    torch.testing.assert_close(cache.keys[:, 0, :, :4], cache.keys[:, 1, :, :4])
+def test_what_is_told_of_logits():
+    logits = torch.tensor([[0.0, 1.0, 3.0, 2.0], [5.0, 5.0, 5.0, 5.0]])
+    token, confidence, entropy, total = summarize(logits, 2).T
+    assert token.tolist() == [3, 0], "the mask is no token, and of equal ones the first is taken"
+    odds = logits.softmax(-1)
+    torch.testing.assert_close(confidence, torch.stack([odds[0, 3], odds[1, 0]]))
+    torch.testing.assert_close(entropy, torch.distributions.Categorical(logits=logits).entropy())
+    torch.testing.assert_close(total, logits.logsumexp(-1))
 
 
 def test_fusing_keeps_names_values_and_memory():
@@ -110,10 +102,8 @@ def test_gradients_reach_every_weight_and_two_streams_match_decoding():
     # What training saw for the masked block is what decoding will see for it.
     weights = {name: tensor.clone() for name, tensor in network.qwen3_weights().items()}
     inference = SDAR.from_weights(config, weights)
-    cache = inference.cache(2, 8)
-    inference.prefill(clean[:, :4], cache, 4)
-    decoded = inference.forward_block(noisy[:, 4:], cache)
-    torch.testing.assert_close(decoded.reshape(8, 64), logits.detach(), atol=1e-4, rtol=1e-4)
+    decoded = [run_blocks(inference, ids, [4], 4)[0][4:] for ids in noisy.tolist()]
+    torch.testing.assert_close(torch.cat(decoded), logits.detach(), atol=1e-4, rtol=1e-4)
 
 
 def test_flex_block_mask_equals_dense_mask():
@@ -144,15 +134,12 @@ def test_bfloat16_runs_and_is_near():
     weights = {name: tensor.clone().bfloat16() for name, tensor in network.qwen3_weights().items()}
     half = SDAR.from_weights(network.config, weights)
     ids = torch.arange(8)[None]
-    cache = half.cache(1, 8)
-    half.prefill(ids[:, :4], cache, 4)
-    logits = half.forward_block(ids[:, 4:], cache)
+    logits, _ = run_blocks(half, ids[0].tolist(), [4], 4)
     assert logits.dtype == torch.bfloat16
-    torch.testing.assert_close(logits.float(), whole(network, ids, 4)[:, 4:], atol=0.1, rtol=0.1)
+    torch.testing.assert_close(logits.float(), whole(network, ids, 4)[0], atol=0.1, rtol=0.1)
 
 
 def test_positions_beyond_the_first_table():
     network = small_network(max_position_embeddings=8192)
-    cache = network.cache(1, 6000)
-    cache.length = 5996
-    assert network.forward_block(torch.arange(4)[None], cache).isfinite().all()
+    cache = network.slot_cache(6000)
+    assert network.forward_rows(block_rows(range(4), 5996, 4), cache, range(4)).logits.isfinite().all()

@@ -70,7 +70,7 @@ def test_the_shipped_checkpoint_writes_the_same_in_fewer_passes(shipped, strateg
     passes, texts = {}, {}
     for speculate in (False, True):
         decoding = Decoding(
-            shipped.network, prompt, plan, mask_id=info.mask_id, stop_ids=info.stop_ids, rows=4, seed=7,
+            shipped.network, prompt, plan, stop_ids=info.stop_ids, rows=4, seed=7,
             speculate=speculate,
         )  # fmt: skip
         texts[speculate] = found(decoding.run(range(4)))
@@ -115,7 +115,7 @@ def test_what_a_guess_must_be_worth():
 def test_waiting_candidates_join_and_are_the_same_as_in_one_go():
     network = small_network(seed=11)
     plan = schedule(temperature=1.0, block_size=8, denoising_steps=8, max_new_tokens=40)
-    options = {"mask_id": MASK, "stop_ids": (5, 6, 7), "seed": 3}
+    options = {"stop_ids": (5, 6, 7), "seed": 3}
     whole = found(Decoding(network, [1, 2, 3], plan, rows=7, **options).run(range(7)))
     few = Decoding(network, [1, 2, 3], plan, rows=2, **options)
     assert found(few.run(range(7))) == whole
@@ -124,7 +124,7 @@ def test_waiting_candidates_join_and_are_the_same_as_in_one_go():
 
 def test_no_pass_begins_after_the_deadline():
     network = small_network(seed=11)
-    decoding = Decoding(network, [1, 2, 3, 4], schedule(), mask_id=MASK)
+    decoding = Decoding(network, [1, 2, 3, 4], schedule())
     assert decoding.run([0], deadline=0.0) == []
     assert decoding.forwards == decoding.prompt_forwards == 1
     (whole,) = decoding.run([0], deadline=float("inf"))
@@ -169,7 +169,7 @@ def test_a_cancelled_prompt_keeps_what_was_read():
 
     prompt = [at % 60 for at in range(300)]
     with pytest.raises(InterruptedError):
-        Decoding(network, prompt, schedule(), mask_id=MASK, check=check, prompt_cache=keeper)
+        Decoding(network, prompt, schedule(), check=check, prompt_cache=keeper)
     assert keeper.tokens == prompt[:256]
     warm, (ours,) = decode(network, prompt, schedule(), prompt_cache=keeper)
     _, (expected,) = decode(network, prompt, schedule())

@@ -15,6 +15,7 @@ from dice_lsp.training.export import dequantise, export, load, quantise
 from dice_lsp.training.muon import orthogonalise
 from dice_lsp.training.packing import Packer, as_tensors, visible
 from dice_lsp.training.tiny import HELD_OUT_SEED, Recipe, held_out_accuracy, synthetic, train
+from tests.diffusion.small import block_rows
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +77,12 @@ def test_training_sees_what_decoding_sees(tokenizer: Tokenizer) -> None:
     tokens = [*prompt, *middle]
     tokens += [tokenizer.token_to_id(EOM)] * (-len(tokens) % size)
     for start in range(len(prompt) // size * size, len(tokens), size):
-        cache = network.cache(1, 64)
+        cache = network.slot_cache(64)
         if start:
-            network.prefill(torch.tensor([tokens[:start]]), cache, size)
+            network.forward_rows(block_rows(tokens[:start], 0, size), cache, ())
         noisy = ((batch[3, 0] == 1) & (batch[1, 0] >= start) & (batch[1, 0] < start + size)).nonzero()[:, 0]
-        decoded = network.forward_block(batch[0, 0, noisy][None], cache)
-        assert torch.allclose(decoded[0], logits[0, noisy], atol=1e-4)
+        decoded = network.forward_rows(block_rows(batch[0, 0, noisy].tolist(), start, size), cache, range(size))
+        assert torch.allclose(decoded.logits, logits[0, noisy], atol=1e-4)
     assert block_mask(8, 4).shape == (8, 8)
 
 
