@@ -16,6 +16,7 @@ def _field(default: Any, doc: str) -> Any:
 
 
 Strategy = Literal["auto", "sequential", "low_confidence_static", "low_confidence_dynamic", "entropy_bounded"]
+Precision = Literal["auto", "fp32", "bf16", "int8", "int4"]
 Backend = Literal["auto", "pycuda", "cuda-core", "host"]
 
 
@@ -25,6 +26,10 @@ class Settings:
 
     model: str = _field("tiny", "Checkpoint: `tiny` (shipped), a folder, or the name of one that was pulled")
     candidates: int = _field(8, "Number of candidates of a fill, 1 to 64")
+    fill_budget_s: float | None = _field(
+        None,
+        "Write candidates for this many seconds instead of a number of them; those that are whole by then are judged",
+    )
     decode_strategy: Strategy = _field("auto", "Order of unmasking; `auto` is the checkpoint's own")
     decode_threshold: float | None = _field(
         None, "Confidence above which a token is revealed (dynamic strategy), 0 to 1"
@@ -39,6 +44,9 @@ class Settings:
     backend: Backend = _field("auto", "Where kernels run: `auto` takes pycuda, else cuda-core, else the host")
     device: int = _field(0, "Index of the GPU that judges")
     model_device: str = _field("auto", "Where the model runs: `auto`, `cpu`, `cuda`, `cuda:1`")
+    model_precision: Precision = _field(
+        "auto", "Precision of the weights; `auto` is bf16 on a GPU, int8 where that does not fit, fp32 on the CPU"
+    )
     arch: str = _field("auto", "Architecture to compile for, e.g. `sm_90`; `auto` is the GPU's, else sm_90")
     compile_flags: tuple[str, ...] = _field(
         (), "More flags for the device compiler: -D, -I, -std, --use_fast_math, -maxrregcount"
@@ -76,7 +84,7 @@ class Settings:
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 RANGES: dict[str, tuple[float, float]] = {
-    "candidates": (1, 64), "decode_threshold": (0.0, 1.0), "decode_temperature": (0.0, 2.0),
+    "candidates": (1, 64), "fill_budget_s": (0.1, 600.0), "decode_threshold": (0.0, 1.0), "decode_temperature": (0.0, 2.0),
     "decode_block_size": (1, 256), "decode_max_new_tokens": (1, 8192), "device": (0, 63), "seed": (0, 2**63 - 1),
     "compile_deadline_s": (1.0, 600.0), "run_deadline_s": (0.1, 600.0),
     "check_budget_s": (1.0, 86400.0), "regression_percent": (0.0, 1000.0),

@@ -102,7 +102,10 @@ NOT_CHECKED = "not checked"
 NO_BASELINES: Mapping[str, Baseline] = MappingProxyType({})
 
 
-CHILD_SETTINGS = ("model", "model_device", "prompt_template", "backend", "device", "nvcc", "cxx")
+MOST_CANDIDATES = 64
+"""Of a fill that has a time budget."""
+
+CHILD_SETTINGS = ("model", "model_device", "model_precision", "prompt_template", "backend", "device", "nvcc", "cxx")
 """Settings that the children are started with; all others are taken anew for each fill and check."""
 
 
@@ -163,7 +166,8 @@ class Engine:
         """
         self._worker.interrupt()
         settings = settings or self.settings
-        count = candidates or settings.candidates
+        budget_s = None if candidates else settings.fill_budget_s
+        count = candidates or (settings.candidates if budget_s is None else MOST_CANDIDATES)
         model, spec = await asyncio.to_thread(_read_for_fill, region, path, settings)
         flags = await asyncio.to_thread(shared_finder().find, path, settings)
         fill = _Fill(region, path, spec, flags, count, settings, on_progress)
@@ -173,7 +177,7 @@ class Engine:
             try:
                 fill.tell("model", "denoising")
                 _, stats = await self._model.fill(
-                    fill_request(region, model, spec, count, settings.seed),
+                    attrs.evolve(fill_request(region, model, spec, count, settings.seed), budget_s=budget_s),
                     _decode_settings(settings),
                     on_candidate=arrived.put_nowait,
                 )

@@ -660,6 +660,8 @@ class FillRequest:
     indent: str
     candidates: int
     seed: int = 0
+    budget_s: float | None = None
+    """Write candidates for this long; `candidates` is the most there may be then."""
 
 
 @frozen

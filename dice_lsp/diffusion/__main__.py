@@ -1,10 +1,11 @@
 """The model process: keeps one checkpoint in memory and fills regions with it. Started by `client.DiffusionClient`.
 
-Operations: `hello`; `load` {model, device, template}; `fill` {model, device, template, request, decode}. Events of a
+Operations: `hello`; `load` {model, device, precision}; `fill` {model, device, precision, template, request, decode}. Events of a
 fill: `loaded`, `candidate`, `progress`. What a user can mend is answered as `{"refused": sentence}`.
 """
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +19,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import math
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from dice_lsp.diffusion import registry
-from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, load, network_config, read
+from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, first_line, load
+from dice_lsp.diffusion.place import Place, choose_place
 from dice_lsp.lease import InUse, Lease
 from dice_lsp.process import Job, serve
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
     from dice_lsp.diffusion.rows import RowNetwork
     from dice_lsp.diffusion.slots import PromptCache
 
-SMALL_PARAMETERS = 50_000_000
-"""Below this the CPU is fast enough, and the GPU stays free for the kernels that are timed there."""
-
 MAX_THREADS = 8
+ROWS_OF_A_BUDGET = 8
 EVENTS_PER_S = 10.0
 SAMPLING_BOUND = 2
 """Candidates sampled per candidate asked for, at most: many come out the same."""
@@ -41,11 +41,12 @@ SAMPLING_BOUND = 2
 LEASE_WAIT_S = 180.0
 """How long a fill waits for a GPU that others use; a kernel that hangs may be ended only after some tens of seconds."""
 PURPOSE = "a fill"
+IDLE_PAUSE_S = 0.05
 
 
 @frozen
 class _Resident:
-    key: tuple[str, str]
+    key: tuple[str, str, str]
     loaded: Loaded
     device: str
     message: str
@@ -53,6 +54,8 @@ class _Resident:
     """The loaded network, in its fast form where there is one."""
     prompt_cache: "PromptCache"
     """What the last fill read of its prompt: the next one of the same document mostly begins alike."""
+    cold: list[int]
+    """Numbers of rows whose kernels are not compiled yet."""
 
 
 class Models:
@@ -68,7 +71,7 @@ class Models:
     def load(self, params: Any, job: Job) -> dict[str, Any]:
         """Load a checkpoint unless it is loaded already."""
         try:
-            return _description(self._get(params["model"], params["device"]))
+            return _description(self._get(params))
         except CheckpointError as error:
             return {"refused": str(error)}
 
@@ -79,59 +82,86 @@ class Models:
         request = from_wire(params["request"], FillRequest)
         decode = from_wire(params["decode"], DecodeSettings)
         try:
-            resident = self._get(params["model"], params["device"])
+            resident = self._get(params)
             job.check()
             job.emit("loaded", _description(resident))
             # A failed pass holds the network by its frames: it can be let go only where the exception is over.
             with contextlib.suppress(torch.OutOfMemoryError):
-                return self._decode(resident, request, decode, params.get("template"), job)
+                answer = self._decode(resident, request, decode, params.get("template"), job)
+                if resident.network.refused:
+                    job.emit("loaded", _description(resident))
+                return answer
             self._resident = None
             del resident
             torch.cuda.empty_cache()
-            resident = self._read(params["model"], params["device"], "cpu", "the GPU has too little free memory")
+            resident = self._read_on_host(params)
             job.emit("loaded", _description(resident))
             return self._decode(resident, request, decode, params.get("template"), job)
         except (CheckpointError, InUse) as error:
             return {"refused": str(error)}
 
-    def _get(self, model: str, device: str) -> _Resident:
-        """The checkpoint, read again only when another model or device is asked for."""
-        if self._resident is not None and self._resident.key == (model, device):
+    def idle(self) -> bool:
+        """Prepare what the next fill would wait for: the fast kernels, for one number of rows at a time."""
+        resident = self._resident
+        if resident is None or not resident.cold:
+            return False
+        lease = _lease_of(resident.device)
+        try:
+            with lease.hold(PURPOSE, wait_s=0) if lease is not None else contextlib.nullcontext():
+                resident.network.warm(resident.cold.pop())
+                _finish(resident.device)
+        except InUse:
+            # Nobody waits for this.
+            time.sleep(IDLE_PAUSE_S)
+        except RuntimeError as error:
+            # A fill that meets the same goes on without the kernels, or on the CPU, and says so.
+            resident.cold.clear()
+            logging.getLogger(__name__).warning("the fast kernels were not prepared: %s", first_line(error))
+        return bool(resident.cold)
+
+    def _get(self, params: Any) -> _Resident:
+        """The checkpoint, read again only when another model, device or precision is asked for."""
+        model, device, precision = params["model"], params["device"], params["precision"]
+        if self._resident is not None and self._resident.key == (model, device, precision):
             return self._resident
         registry.resolve(model)  # A name that there is not is refused at once: torch takes seconds to load.
         import torch
 
         # Given up first: two checkpoints may not fit together.
         self._resident = None
-        chosen, message = choose_device(model, device)
+        place = choose_place(model, device, precision)
         try:
-            return self._read(model, device, chosen, message)
+            return self._read(params, place)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            return self._read(model, device, "cpu", f"{chosen} has too little free memory")
+            return self._read_on_host(params)
 
-    def _read(self, model: str, asked: str, device: str, message: str) -> _Resident:
+    def _read_on_host(self, params: Any) -> _Resident:
+        place = choose_place(params["model"], "cpu", "auto")
+        message = f"the GPU has too little free memory: {params['model']} runs on the CPU, which is slower"
+        return self._read(params, evolve(place, message=message))
+
+    def _read(self, params: Any, place: Place) -> _Resident:
         import torch
 
         from dice_lsp.diffusion.slots import PromptCache
 
+        model, message = params["model"], place.message
         torch.set_num_threads(min(len(os.sched_getaffinity(0)), MAX_THREADS))
-        path = registry.resolve(model)
-        if device == "cpu":
-            _check_host_memory(model)
-        loaded = load(path, device, model)
-        if message:
-            message += f": {model} runs on the CPU, which is slower"
+        loaded = load(registry.resolve(model), place.device, model, place.precision)
         network: RowNetwork = loaded.network
-        if device.startswith("cuda"):
-            from dice_lsp.diffusion.fast import fast_network
+        cold: list[int] = []
+        if place.device.startswith("cuda"):
+            from dice_lsp.diffusion.fast import ROW_BUCKETS, fast_network
 
             fast = fast_network(loaded.network)
             if isinstance(fast, str):
-                message = f"{model} runs without its fast kernels on {device}: {fast}"
+                message = f"{model} runs without its fast kernels on {place.device}: {fast}"
             else:
                 network = fast
-        self._resident = _Resident((model, asked), loaded, device, message, network, PromptCache(network))
+                cold = list(reversed(ROW_BUCKETS))
+        key = (model, params["device"], params["precision"])
+        self._resident = _Resident(key, loaded, place.device, message, network, PromptCache(network), cold)
         return self._resident
 
     def _decode(
@@ -165,13 +195,15 @@ class Models:
                 f"{schedule.max_new_tokens} new tokens leave no room for a prompt: {info.name} has {info.max_tokens} positions"
             )
         prompt = layout.prompt(request, budget)
+        deadline = None if request.budget_s is None else started + request.budget_s
         wanted = request.candidates if schedule.temperature > 0 else 1
         decoding = Decoding(
             resident.network,
             prompt,
             schedule,
             stop_ids=info.stop_ids,
-            rows=wanted,
+            # Those of a time budget come one after another: nobody knows how many there will be.
+            rows=wanted if deadline is None else min(wanted, ROWS_OF_A_BUDGET),
             seed=request.seed,
             reached_suffix=layout.reached_suffix(request),
             check=check,
@@ -201,16 +233,24 @@ class Models:
                 job.emit("progress", {"done": len(found), "total": wanted, "tokens": len(tokens), "text": text})
 
         first = 0
-        while len(found) < wanted and first < SAMPLING_BOUND * wanted:
+        while (
+            len(found) < wanted
+            and first < SAMPLING_BOUND * wanted
+            and (deadline is None or time.monotonic() < deadline)
+        ):
             count = min(wanted, SAMPLING_BOUND * wanted - first)
             if first:
                 # Of a later round about half may be new, so twice what is missing is tried at once.
                 count = min(count, 2 * (wanted - len(found)))
-            decoding.run(range(first, first + count), on_decoded, on_partial)
+            decoding.run(range(first, first + count), on_decoded, on_partial, deadline)
             first += count
             if schedule.temperature == 0:
                 break
         resident.prompt_cache.give_up_if_large()
+        if not found and not cut_short and deadline is not None and time.monotonic() >= deadline:
+            raise CheckpointError(
+                f"no candidate was whole within {request.budget_s:g} s: raise dice.fillBudgetS, or select less"
+            )
         if not found and cut_short:
             # Not whole, but the user sees at least what the model was about to write.
             found[cut_short[0].text] = cut_short[0]
@@ -268,56 +308,6 @@ def _finish(device: str) -> None:
             torch.cuda.synchronize(device)
 
 
-def choose_device(model: str, asked: str) -> tuple[str, str]:
-    """The torch device for a checkpoint, and why it is not the one that was asked for, if it is not.
-
-    `auto` takes a GPU for all but small checkpoints. Raises `CheckpointError` for a device that there is not.
-    """
-    import torch
-
-    if asked == "cpu":
-        return "cpu", ""
-    path = registry.resolve(model)
-    config = network_config(read(path, model).raw, model)
-    if asked == "auto":
-        if config.parameters < SMALL_PARAMETERS or not torch.cuda.is_available():
-            return "cpu", ""
-        asked = "cuda:0"
-    try:
-        device = torch.device(asked)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type != "cuda":
-        raise CheckpointError(f"the model device {asked!r} is unknown: use auto, cpu, cuda or cuda:N")
-    index = device.index or 0
-    if not torch.cuda.is_available():
-        return "cpu", "no CUDA device can be used by torch"
-    if index >= torch.cuda.device_count():
-        raise CheckpointError(f"there is no {asked}: torch sees {torch.cuda.device_count()} CUDA devices")
-    weights = sum(file.stat().st_size for file in path.glob("*.safetensors"))
-    free = torch.cuda.mem_get_info(index)[0]
-    # A tenth more for the cache, the logits and fragmentation.
-    if free < weights * 1.1:
-        return "cpu", f"cuda:{index} has {free / 2**30:.1f} GiB free and {weights * 1.1 / 2**30:.1f} GiB are needed"
-    return f"cuda:{index}", ""
-
-
-def _check_host_memory(model: str) -> None:
-    path = registry.resolve(model)
-    # At least bf16 must fit.
-    needed = network_config(read(path, model).raw, model).parameters * 2
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return
-    if available < needed * 1.1:
-        raise CheckpointError(
-            f"{model} needs {needed * 1.1 / 2**30:.1f} GiB of memory and {available / 2**30:.1f} GiB are free: "
-            "choose a smaller checkpoint with `dice-lsp model use`"
-        )
-
-
 def _description(resident: _Resident) -> dict[str, Any]:
     info = resident.loaded.info
     return {
@@ -325,8 +315,15 @@ def _description(resident: _Resident) -> dict[str, Any]:
         "layout": info.layout,
         "device": resident.device,
         "parameters": resident.loaded.network.config.parameters,
-        "message": resident.message,
+        "message": resident.message or _without_kernels(resident),
     }
+
+
+def _without_kernels(resident: _Resident) -> str:
+    refused = resident.network.refused
+    return (
+        f"{resident.loaded.info.name} runs without its fast kernels on {resident.device}: {refused}" if refused else ""
+    )
 
 
 def _mean_logprob(decoded: Any) -> float:
@@ -336,7 +333,7 @@ def _mean_logprob(decoded: Any) -> float:
 
 def main() -> None:
     models = Models()
-    serve({"hello": models.hello, "load": models.load, "fill": models.fill})
+    serve({"hello": models.hello, "load": models.load, "fill": models.fill}, idle=models.idle)
 
 
 if __name__ == "__main__":

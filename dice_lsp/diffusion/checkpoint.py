@@ -8,8 +8,8 @@ ever imported. Our own small checkpoint adds an object `dice_lsp` to its config:
 This module imports neither torch nor transformers before a checkpoint is loaded, so listing is quick.
 """
 
+import contextlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 from attrs import frozen
 
+from dice_lsp.diffusion.precision import Precision, int8_rows, is_layer_weight, to_int4
 from dice_lsp.diffusion.sizes import SDARConfig
 from dice_lsp.records import DecodeSettings
 
@@ -139,6 +140,7 @@ class Loaded:
     info: CheckpointInfo
     network: "SDAR"
     tokenizer: Tokenizer
+    precision: Precision = "fp32"
 
 
 def read(path: Path, name: str | None = None) -> CheckpointInfo:
@@ -182,27 +184,31 @@ def read(path: Path, name: str | None = None) -> CheckpointInfo:
     )
 
 
-def load(path: Path, device: str = "cpu", name: str | None = None) -> Loaded:
+def load(path: Path, device: str = "cpu", name: str | None = None, precision: Precision | None = None) -> Loaded:
     """Read a checkpoint into memory. Raises `CheckpointError`; lets `torch.OutOfMemoryError` of a GPU pass.
 
-    On the CPU weights become fp32 (bf16 where fp32 would take over half of the memory); on a GPU they keep their
-    dtype. Weight-only int8 (`NAME.weight` int8 with `NAME.weight_scale` per row) becomes fp32 here.
+    Without a precision weights are fp32 on the CPU and bf16 on a GPU. Weights that are stored as int8 (`NAME.weight` int8
+    with `NAME.weight_scale` per row) become floating-point numbers, unless int8 is asked for.
     """
     import torch
 
     from dice_lsp.diffusion.model import SDAR
 
     info = read(path, name)
-    config = network_config(info.raw, info.name)
     where = torch.device(device)
-    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    stored = dtypes.get(info.dtype.removeprefix("torch."), torch.bfloat16)
+    precision = precision or ("fp32" if where.type == "cpu" else "bf16")
     files = weight_files(path, info.name)
-    config, places = _check_weights(config, files, info.name)
-    if where.type == "cpu":
-        stored = torch.float32 if 4 * config.parameters < _memory_bytes() / 2 else torch.bfloat16
-    weights = _read_weights(config, places, where, stored)
-    return Loaded(info, SDAR.from_weights(config, weights), load_tokenizer(path))
+    config, places = _check_weights(network_config(info.raw, info.name), files, info.name)
+    if precision != "int4":
+        weights = _read_weights(config, places, where, precision)
+        return Loaded(info, SDAR.from_weights(config, weights), load_tokenizer(path), precision)
+    try:
+        network = to_int4(SDAR.from_weights(config, _read_weights(config, places, torch.device("cpu"), "bf16")), where)
+    except ImportError as error:
+        raise CheckpointError(
+            f"int4 needs torchao ({first_line(error)}): `pip install 'dice-lsp[int4]'`, or set dice.modelPrecision to int8"
+        ) from error
+    return Loaded(info, network, load_tokenizer(path), precision)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -312,29 +318,33 @@ def _check_weights(
 
 
 def _read_weights(
-    config: SDARConfig, places: Mapping[str, tuple[Path, str]], device: "torch.device", dtype: "torch.dtype"
+    config: SDARConfig, places: Mapping[str, tuple[Path, str]], device: "torch.device", precision: Precision
 ) -> dict[str, "torch.Tensor"]:
     import safetensors
     import torch
 
-    by_file: dict[Path, list[str]] = {}
-    int8 = any(places[key][1] == "I8" for key in config.weight_shapes())
-    for key in config.weight_shapes():
-        by_file.setdefault(places[key][0], []).append(key)
+    dtype = torch.float32 if precision == "fp32" else torch.bfloat16
+    shapes = config.weight_shapes()
     weights: dict[str, torch.Tensor] = {}
-    for file, keys in by_file.items():
-        with safetensors.safe_open(str(file), framework="pt", device=str(device)) as tensors:
-            for key in keys:
-                weight = tensors.get_tensor(key)
-                if places[key][1] == "I8":
-                    scale_file = places[f"{key}_scale"][0]
-                    if scale_file == file:
-                        scale = tensors.get_tensor(f"{key}_scale")
-                    else:
-                        with safetensors.safe_open(str(scale_file), framework="pt", device=str(device)) as others:
-                            scale = others.get_tensor(f"{key}_scale")
-                    weight = weight.float() * scale.float()
-                weights[key] = weight.to(torch.float32 if int8 else dtype)
+    with contextlib.ExitStack() as open_files:
+        files = {
+            file: open_files.enter_context(safetensors.safe_open(str(file), framework="pt", device=str(device)))
+            for file in {file for file, _ in places.values()}
+        }
+        for key, shape in shapes.items():
+            file, stored = places[key]
+            weight = files[file].get_tensor(key)
+            whole = precision == "int8" and is_layer_weight(key, shape)
+            if stored == "I8":
+                scale = files[places[f"{key}_scale"][0]].get_tensor(f"{key}_scale").float()
+                if whole:
+                    weights[key], weights[f"{key}_scale"] = weight, scale[:, 0]
+                    continue
+                weight = weight.float() * scale
+            if whole:
+                weights[key], weights[f"{key}_scale"] = int8_rows(weight)
+            else:
+                weights[key] = weight.to(dtype)
     return weights
 
 
@@ -389,10 +399,6 @@ def read_json(path: Path, trouble: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{trouble}: {path.name} is no JSON object")
     return value
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def first_line(error: BaseException) -> str:

@@ -131,7 +131,12 @@ class DiffusionClient:
 
     def _model(self) -> dict[str, Any]:
         settings = self.settings
-        return {"model": settings.model, "device": settings.model_device, "template": settings.prompt_template}
+        return {
+            "model": settings.model,
+            "device": settings.model_device,
+            "precision": settings.model_precision,
+            "template": settings.prompt_template,
+        }
 
     async def _load(self) -> ModelInfo:
         self._become("loading")

@@ -226,7 +226,7 @@ class Decoding:
         seen = self.network.forward_rows(rows, self.cache, wanted)
         best, sampled = predict(seen, self.mask_id, self.schedule, picks, uniforms)
         self.forwards += 1
-        self.row_count += rows.ids.shape[0]
+        self.row_count += rows.count
         for branch in branches:
             branch.forwards += 1
         for branch, chain, at in zip(branches, chains, places, strict=True):

@@ -25,15 +25,24 @@ ROW_BUCKETS = (4, 8, 16, 32, 48, 64, 80, 96)
 ROWS = 96
 """Rows of the static buffers."""
 
+WANTED = 3 + 2 * SPANS
+END = WANTED + 1
+"""Where these lie in the numbers of a pass."""
+
 SLOT_BUCKET = 512
 """Slots that a graph reads are rounded up to this, and to an eighth of the power of two below."""
 
-TILE_SLOTS = 64
 MAX_SHARES = 32
-NORM_WARPS = 32
-ATTENTION_WARPS = 4
-COMBINE_WARPS = 1
 """Programs that share the slots of one key head, at most."""
+
+FEW_QUERIES = 32
+SLOTS_OF_FEW = 64
+SLOTS_OF_MANY = 128
+"""Slots that a program looks at at once. What each share of the slots says of each query is written and read again, so many
+queries have fewer shares."""
+
+QUERIES = 64
+"""Queries that a program looks at at once, at most."""
 
 GROUPS = {4: (16, 0), 8: (16, 0), 16: (16, 0), 32: (32, 0), 48: (32, 16), 64: (64, 0), 80: (64, 16), 96: (64, 32)}
 """Rows that a tensor core instruction takes at once, for each bucket: widths are powers of two, and 96 is 64 and 32."""
@@ -41,8 +50,9 @@ GROUPS = {4: (16, 0), 8: (16, 0), 16: (16, 0), 32: (32, 0), 48: (32, 16), 64: (6
 VOCABULARY_SHARE = 4096
 """Tokens of the vocabulary that one program looks at."""
 
-WIDE = 48
-"""From this bucket on sums are cut into fewer shares: each share of each row is written and read again."""
+SOME = 32
+MANY = 48
+"""From these buckets on layers are cut differently."""
 
 
 @frozen
@@ -54,32 +64,40 @@ class Tiling:
     shares: int
     """Programs along the inner dimension; more than 1 leave their sums to the next kernel."""
     stages: int
-    warps: int
+    late: bool
+    """The next kernel is let in after the last weights were asked for, and not at once."""
+    warps: int = 4
     ahead: int = 2
     """Lines of 64 elements of each weight row that are asked for before the kernel before has ended."""
 
 
 def tiling(
-    outputs: int, inputs: int, gated: bool, wide: bool, processors: int = 132, smem_bytes: int = 232448
+    layer: str, outputs: int, inputs: int, bucket: int, processors: int = 132, smem_bytes: int = 232448
 ) -> Tiling:
-    """A cut that keeps every multiprocessor reading: about two programs each, as measured on an H200.
+    """A cut that keeps every multiprocessor reading, as measured on an H200 for `qkv`, `o`, `gate_up`, `down` and `head`.
 
     `smem_bytes` is the shared memory that a block may have; where it is short there are fewer stages, or shorter ones.
     """
-    inner = 64 if inputs % 128 or (gated and wide) else 128
-    rows = 64 * (2 if gated else 1) + (ROWS if wide else 32)
+    gated, many = layer == "gate_up", bucket >= MANY
+    tiles = outputs // 64
+    inner = 64 if inputs % 128 else 128
+    if gated and (many or processors < tiles < 1.3 * processors or (bucket >= SOME and tiles > processors)):
+        inner = 64
+    rows = 64 * (1 + gated) + (ROWS if many else 32)
     if 2 * 2 * rows * inner > 0.9 * smem_bytes:
         inner = 64
     stages = min(4, int(0.9 * smem_bytes // (2 * rows * inner)))
-    tiles = outputs // 64
-    if gated:
-        return Tiling(64, inner, 1, stages, 4)
+    if layer == "head" or (gated and inner == 128 and tiles > processors):
+        # Two programs share a multiprocessor.
+        stages = min(3, stages)
     shares = 1
-    for count in (2,) if wide and tiles > processors / 3 else (2, 4, 8):
-        if tiles * shares >= 1.4 * processors or inputs % (count * inner):
-            break
-        shares = count
-    return Tiling(64, inner, shares, stages, 4)
+    if not gated and layer != "head":
+        # Sums of shares are written and read again for every row: more of them only where tiles alone are too few.
+        for count in (2,) if layer == "qkv" or (many and tiles > processors / 3) else (2, 4):
+            if tiles * shares >= 1.9 * processors or inputs % (count * inner):
+                break
+            shares = count
+    return Tiling(64, inner, shares, stages, late=not many and layer in ("o", "gate_up", "down"))
 
 
 @define
@@ -87,7 +105,7 @@ class _Buffers:
     """What every graph of a network reads and writes."""
 
     numbers: Tensor
-    """`[4 + 2 * SPANS, ROWS]` int32: ids, positions, slots, the rows wanted, first and end of each span."""
+    """`[END + 1, ROWS]` int32: those of `Rows`, the rows wanted, and where the slots that are read end."""
     x: Tensor
     normed: Tensor
     queries: Tensor
@@ -115,8 +133,8 @@ class FastNetwork:
     buffers: _Buffers
     staging: Tensor
     """`numbers` on the host, where a pass is put together; page-locked for a GPU."""
-    tilings: dict[tuple[str, bool], Tiling]
-    """By layer and by whether the bucket is a wide one."""
+    tilings: dict[tuple[str, int], Tiling]
+    """By layer and bucket."""
     launch_options: dict[str, Any]
     capture: bool = True
     """Off for Triton's interpreter: the kernels run one by one."""
@@ -147,7 +165,7 @@ class FastNetwork:
 
     def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Sequence[int]) -> Seen:
         """See `rows.RowNetwork`."""
-        count, asked = rows.ids.shape[0], len(wanted)
+        count, asked = rows.count, len(wanted)
         if count > ROW_BUCKETS[-1] or not asked or self.refused:
             return self.network.forward_rows(rows, cache, wanted)
         with torch.inference_mode():
@@ -162,31 +180,45 @@ class FastNetwork:
                 try:
                     made = self._graphs[key] = self._captured(cache, bucket, end)
                 except self.kernels.CANNOT as error:
-                    self.refused = str(error).partition("\n")[0]
-                    _log.warning("the fast kernels do not run on this GPU, fills go on without them: %s", self.refused)
+                    self._refuse(error)
                     return self.network.forward_rows(rows, cache, wanted)
             made.graph.replay()
             return _first(made.seen, asked)
 
+    def warm(self, bucket: int) -> None:
+        """Compile and load what passes of up to this many rows need, which takes seconds the first time on a machine."""
+        if self.refused:
+            return
+        with torch.inference_mode():
+            cache = self.network.slot_cache(SLOT_BUCKET, multiple=SLOT_BUCKET)
+            numbers = range(bucket)
+            self._fill(Rows.of([0] * bucket, numbers, numbers, [[(0, bucket)]] * bucket), cache, (), bucket)
+            try:
+                self._run(cache, bucket, SLOT_BUCKET)
+            except self.kernels.CANNOT as error:
+                self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused = str(error).partition("\n")[0]
+        _log.warning("the fast kernels do not run on this GPU, fills go on without them: %s", self.refused)
+
     def _fill(self, rows: Rows, cache: SlotCache, wanted: Sequence[int], bucket: int) -> None:
-        staging, count = self.staging, rows.ids.shape[0]
+        count = rows.count
         if self._sent is not None:
             self._sent.synchronize()
-        staging[0, :count] = rows.ids
-        staging[1, :count] = rows.positions
-        staging[2, :count] = rows.slots
-        staging[4:, :count] = rows.spans.reshape(count, -1).T
-        staging[3, : len(wanted)] = torch.tensor(wanted)
-        staging[3, len(wanted) :] = 0
+        staging = self.staging.numpy()
+        staging[:WANTED, :count] = rows.numbers.numpy()
+        staging[WANTED, : len(wanted)] = wanted
+        staging[WANTED, len(wanted) :] = 0
+        staging[END] = rows.end
         if count < bucket:
             # Rows that are there for nothing write to the spare slot and see the first one.
-            unused = staging[:, count:bucket]
-            unused[:2] = 0
+            unused = staging[:WANTED, count:bucket]
+            unused[:] = 0
             unused[2] = cache.keys.shape[2] - 1
-            unused[4:] = 0
-            unused[5] = 1
-        self.buffers.numbers.copy_(staging, non_blocking=True)
-        if staging.is_pinned():
+            unused[4] = 1
+        self.buffers.numbers.copy_(self.staging, non_blocking=True)
+        if self.capture and self.staging.is_pinned():
             self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._sent.record()
 
@@ -203,11 +235,13 @@ class FastNetwork:
         self._pool = graph.pool()
         return _Graph(graph, seen)
 
-    def _layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[Layer]:
         yield from self.network.model.layers  # type: ignore[misc]
 
-    def _linear(self, name: str, weight: Tensor, rows: Tensor, out: Tensor, bucket: int, kind: Any) -> None:
-        cut = self.tilings[name, bucket >= WIDE]
+    def _linear(
+        self, name: str, weight: Tensor, scales: Tensor | None, rows: Tensor, out: Tensor, bucket: int, kind: Any
+    ) -> None:
+        cut = self.tilings[name, bucket]
         outputs, inputs = weight.shape
         if kind is self.kernels.GATED:
             outputs //= 2
@@ -215,8 +249,8 @@ class FastNetwork:
         width, more = GROUPS[bucket]
         ahead = min(cut.ahead, 1 << ((share // 64).bit_length() - 1))
         self.kernels.linear_kernel[(outputs // cut.weight_rows, cut.shares)](
-            weight, rows, out, bucket, ROWS, outputs, inputs, share, width, more, cut.weight_rows, cut.inner, kind, ahead,
-            cut.stages, bool(self.launch_options), num_warps=cut.warps, **self.launch_options,
+            weight, scales, rows, out, bucket, ROWS, outputs, inputs, share, width, more, cut.weight_rows, cut.inner, kind, ahead,
+            cut.stages, cut.late, scales is not None, bool(self.launch_options), num_warps=cut.warps, **self.launch_options,
         )  # fmt: skip
 
     def _norm(self, partial: Tensor | None, weight: Tensor, bucket: int, last: bool = False) -> None:
@@ -224,12 +258,12 @@ class FastNetwork:
         splits = 0 if partial is None else partial.shape[0]
         block = 1 << (hidden - 1).bit_length()
         self.kernels.norm_kernel[(bucket,)](
-            self.buffers.x, self.buffers.partial, weight, self.buffers.numbers[3], self.buffers.normed, eps, ROWS, hidden,
-            block, splits, last, bool(self.launch_options), num_warps=min(NORM_WARPS, max(1, block // 128)), **self.launch_options,
+            self.buffers.x, self.buffers.partial, weight, self.buffers.numbers[WANTED], self.buffers.normed, eps, ROWS, hidden,
+            block, splits, last, bool(self.launch_options), num_warps=min(32, max(1, block // 128)), **self.launch_options,
         )  # fmt: skip
 
     def _partial(self, name: str, outputs: int, bucket: int) -> Tensor:
-        shares = self.tilings[name, bucket >= WIDE].shares
+        shares = self.tilings[name, bucket].shares
         return self.buffers.partial[: shares * ROWS * outputs].view(shares, ROWS, outputs)
 
     def _run(self, cache: SlotCache, bucket: int, end: int) -> Seen:
@@ -242,45 +276,64 @@ class FastNetwork:
         )
         options, on = self.launch_options, bool(self.launch_options)
         physical = cache.keys.shape[2]
-        chunk = max(TILE_SLOTS, -(-end // MAX_SHARES // TILE_SLOTS) * TILE_SLOTS)
-        shares = -(-end // chunk)
         queries = bucket * (heads // kv)
-        tile = min(64, max(16, 1 << (queries - 1).bit_length()))
+        tile = min(QUERIES, max(16, 1 << (queries - 1).bit_length()))
+        at_once = SLOTS_OF_FEW if queries <= FEW_QUERIES else SLOTS_OF_MANY
+        chunk = max(at_once, -(-end // MAX_SHARES // at_once) * at_once)
+        shares = -(-end // chunk)
         ids, positions, slots = buffers.numbers[:3]
         torch.index_select(self.network.model.embed_tokens.weight, 0, ids[:bucket], out=buffers.x[:bucket])
         partial: Tensor | None = None
         cos, sin = self.network.rope_cos, self.network.rope_sin
-        for index, layer in enumerate(self._layers()):
+        for index, layer in enumerate(self.layers()):
             attention, mlp = layer.self_attn, layer.mlp
             assert attention.qkv is not None and attention.qk_norm is not None and mlp.gate_up is not None
             self._norm(partial, layer.input_layernorm.weight, bucket)
             joined = self._partial("qkv", attention.qkv.shape[0], bucket)
-            self._linear("qkv", attention.qkv, buffers.normed, joined, bucket, kernels.PARTIAL)
+            self._linear("qkv", attention.qkv, attention.qkv_scale, buffers.normed, joined, bucket, kernels.PARTIAL)
             keys, values = cache.keys[index], cache.values[index]
             kernels.heads_kernel[(bucket, heads + 2 * kv)](
                 joined, attention.qk_norm, cos, sin, positions, slots, buffers.queries, keys, values,
-                config.rms_norm_eps, ROWS, heads, kv, dim, physical, joined.shape[0], on, num_warps=1, **options,
+                config.rms_norm_eps, physical, ROWS, heads, kv, dim, joined.shape[0], on, num_warps=1, **options,
             )  # fmt: skip
             kernels.attention_kernel[(kv, shares, -(-queries // tile))](
-                buffers.queries, keys, values, buffers.numbers[4:], buffers.sums, buffers.peaks, buffers.totals, bucket,
-                dim**-0.5, heads, kv, dim, physical, chunk, tile, TILE_SLOTS, ROWS * (heads // kv), SPANS, on,
-                num_warps=ATTENTION_WARPS, **options,
+                buffers.queries, keys, values, buffers.numbers[3:], buffers.numbers[END], buffers.sums, buffers.peaks,
+                buffers.totals, bucket, dim**-0.5, physical, heads, kv, dim, chunk, tile, at_once, ROWS * (heads // kv), SPANS, on,
+                num_warps=4, **options,
             )  # fmt: skip
             kernels.combine_kernel[(bucket, heads)](
-                buffers.sums, buffers.peaks, buffers.totals, buffers.attended, heads, kv, dim, shares,
-                1 << (shares - 1).bit_length(), ROWS * (heads // kv), on, num_warps=COMBINE_WARPS, **options,
+                buffers.sums, buffers.peaks, buffers.totals, buffers.attended, shares, heads, kv, dim,
+                1 << (shares - 1).bit_length(), ROWS * (heads // kv), on, num_warps=1, **options,
             )  # fmt: skip
             partial = self._partial("o", hidden, bucket)
-            self._linear("o", attention.o_proj.weight, buffers.attended, partial, bucket, kernels.PARTIAL)
+            self._linear(
+                "o",
+                attention.o_proj.weight,
+                attention.o_proj.weight_scale,
+                buffers.attended,
+                partial,
+                bucket,
+                kernels.PARTIAL,
+            )
             self._norm(partial, layer.post_attention_layernorm.weight, bucket)
-            self._linear("gate_up", mlp.gate_up, buffers.normed, buffers.inner, bucket, kernels.GATED)
+            self._linear(
+                "gate_up", mlp.gate_up, mlp.gate_up_scale, buffers.normed, buffers.inner, bucket, kernels.GATED
+            )
             partial = self._partial("down", hidden, bucket)
-            self._linear("down", mlp.down_proj.weight, buffers.inner, partial, bucket, kernels.PARTIAL)
+            self._linear(
+                "down",
+                mlp.down_proj.weight,
+                mlp.down_proj.weight_scale,
+                buffers.inner,
+                partial,
+                bucket,
+                kernels.PARTIAL,
+            )
         self._norm(partial, self.network.model.norm.weight, bucket, last=True)
         head = self.network.model.embed_tokens if self.network.lm_head is None else self.network.lm_head
         vocabulary = config.vocab_size
         logits = buffers.normed.new_empty(bucket, vocabulary)
-        self._linear("head", head.weight, buffers.normed, logits, bucket, kernels.DIRECT)
+        self._linear("head", head.weight, None, buffers.normed, logits, bucket, kernels.DIRECT)
         chunk = min(VOCABULARY_SHARE, 1 << (vocabulary - 1).bit_length())
         shares = -(-vocabulary // chunk)
         kernels.likeliest_kernel[(bucket, shares)](
@@ -313,6 +366,9 @@ def fast_network(network: SDAR) -> FastNetwork | str:
         return f"its weights are {str(network.dtype).removeprefix('torch.')}, not bfloat16"
     if (reason := unsuitable(network.config)) is not None:
         return reason
+    joined = network.layers()[0].self_attn.qkv
+    if joined is None or type(joined) is not Tensor:
+        return "its weights are int4, which torchao multiplies"
     try:
         from dice_lsp.diffusion import kernels
     except ImportError:
@@ -344,27 +400,27 @@ def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool
             "smem_bytes": getattr(properties, "shared_memory_per_block_optin", 101376),
         }
     shapes = {"qkv": ((heads + 2 * kv) * dim, hidden), "o": (hidden, heads * dim), "down": (hidden, inner)}
-    tilings: dict[tuple[str, bool], Tiling] = {}
-    for wide in (False, True):
-        for name, (outputs, inputs) in shapes.items():
-            tilings[name, wide] = tiling(outputs, inputs, False, wide, **limits)
-        tilings["gate_up", wide] = tiling(inner, hidden, True, wide, **limits)
-        like = tilings["qkv", wide]
-        tilings["head", wide] = Tiling(64, like.inner, 1, min(3, like.stages), 4)
-    partial = max(tilings[name, False].shares * ROWS * outputs for name, (outputs, _) in shapes.items())
+    tilings = {
+        (name, bucket): tiling(name, *sizes, bucket, **limits)
+        for bucket in ROW_BUCKETS
+        for name, sizes in {**shapes, "gate_up": (inner, hidden), "head": (config.vocab_size, hidden)}.items()
+    }
+    partial = max(
+        tilings[name, bucket].shares * outputs for name, (outputs, _) in shapes.items() for bucket in ROW_BUCKETS
+    )
     shared = kv * MAX_SHARES * ROWS * (heads // kv)
 
     def zeros(*shape: int, of: torch.dtype = dtype) -> Tensor:
         return torch.zeros(shape, device=device, dtype=of)
 
     buffers = _Buffers(
-        numbers=zeros(4 + 2 * SPANS, ROWS, of=torch.int32),
+        numbers=zeros(END + 1, ROWS, of=torch.int32),
         x=zeros(ROWS, hidden),
         normed=zeros(ROWS, hidden),
         queries=zeros(ROWS, heads, dim),
         attended=zeros(ROWS, heads * dim),
         inner=zeros(ROWS, inner),
-        partial=zeros(partial, of=torch.float32),
+        partial=zeros(partial * ROWS, of=torch.float32),
         sums=zeros(shared, dim, of=torch.float32),
         peaks=zeros(shared, of=torch.float32),
         totals=zeros(shared, of=torch.float32),

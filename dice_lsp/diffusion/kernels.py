@@ -35,11 +35,14 @@ def _prefetch(pointers):
 
 @triton.jit(do_not_specialize=["M"])
 def linear_kernel(
-    weight, rows, out, M, ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SHARE: tl.constexpr,
+    weight, scales, rows, out, M, ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SHARE: tl.constexpr,
     BM: tl.constexpr, BM_MORE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, KIND: tl.constexpr,
-    AHEAD: tl.constexpr, STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
+    AHEAD: tl.constexpr, STAGES: tl.constexpr, LATE: tl.constexpr, SCALED: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """`rows` `[ROWS, K]` times `weight` `[N, K]` (twice N when gated). Programs: (N // BN, K // SHARE)."""
+    """`rows` `[ROWS, K]` times `weight` `[N, K]` (twice N when gated). Programs: (N // BN, K // SHARE).
+
+    With `SCALED` the weight is int8 and each of its rows has a factor in `scales`, which is taken where the sum is whole.
+    """
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split = tl.program_id(1)
     k = split * SHARE + tl.arange(0, BK)
@@ -47,7 +50,8 @@ def linear_kernel(
     at = weight + n[:, None].to(tl.int64) * K + k[None, :]
     x_at = rows + m[None, :] * K + k[:, None]
     if DEPENDENT:
-        gdc_launch_dependents()
+        if not LATE:
+            gdc_launch_dependents()
         # 64 elements are one line of 128 bytes.
         lines = tl.arange(0, AHEAD)
         first = weight + n[:, None].to(tl.int64) * K + (split * SHARE + lines * 64)[None, :]
@@ -65,11 +69,12 @@ def linear_kernel(
         if KIND == GATED:
             up_more = tl.zeros([BN, BM_MORE], tl.float32)
     for _ in tl.range(0, SHARE // BK, num_stages=STAGES):
-        w = tl.load(at, eviction_policy="evict_first")
+        # Of int8 every value is one of bf16 too.
+        w = tl.load(at, eviction_policy="evict_first").to(rows.dtype.element_ty)
         x = tl.load(x_at)
         acc = tl.dot(w, x, acc)
         if KIND == GATED:
-            u = tl.load(at + N * K, eviction_policy="evict_first")
+            u = tl.load(at + N * K, eviction_policy="evict_first").to(rows.dtype.element_ty)
             up = tl.dot(u, x, up)
         if BM_MORE > 0:
             x_more = tl.load(more_at)
@@ -79,6 +84,19 @@ def linear_kernel(
             more_at += BK
         at += BK
         x_at += BK
+    if DEPENDENT:
+        if LATE:
+            gdc_launch_dependents()
+    if SCALED:
+        scale = tl.load(scales + n)[:, None]
+        acc *= scale
+        if KIND == GATED:
+            up_scale = tl.load(scales + N + n)[:, None]
+            up *= up_scale
+        if BM_MORE > 0:
+            acc_more *= scale
+            if KIND == GATED:
+                up_more *= up_scale
     if KIND == GATED:
         # Rounded as the layer's own output would be before they are multiplied.
         gate = acc.to(out.dtype.element_ty).to(tl.float32)
@@ -138,8 +156,8 @@ def _joined(partial, at, STRIDE: tl.constexpr, SPLITS: tl.constexpr, like):
 
 @triton.jit
 def heads_kernel(
-    partial, norms, cos, sin, positions, slots, queries, keys, values, eps, ROWS: tl.constexpr, H: tl.constexpr,
-    KV: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr, SPLITS: tl.constexpr, DEPENDENT: tl.constexpr,
+    partial, norms, cos, sin, positions, slots, queries, keys, values, eps, all_slots, ROWS: tl.constexpr, H: tl.constexpr,
+    KV: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Norm and rotate the heads of each row; keys and values go to the row's slot. Programs: (rows, H + 2 KV)."""
     row, head = tl.program_id(0), tl.program_id(1)
@@ -171,15 +189,28 @@ def heads_kernel(
     if head < H:
         tl.store(queries + (row * H + head) * D + d, result)
     elif head < H + KV:
-        tl.store(keys + ((head - H) * SLOTS + slot) * D + d, result)
+        tl.store(keys + ((head - H) * all_slots + slot) * D + d, result)
     else:
-        tl.store(values + ((head - H - KV) * SLOTS + slot) * D + d, result)
+        tl.store(values + ((head - H - KV) * all_slots + slot) * D + d, result)
+
+
+@triton.jit
+def _visible(
+    spans, row, inside, slot, ROWS: tl.constexpr, SPANS: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr
+):  # fmt: skip
+    """Which of the slots each row sees: `[BQ, BS]`."""
+    visible = tl.zeros([BQ, BS], tl.int1)
+    for span in tl.static_range(SPANS):
+        first = tl.load(spans + 2 * span * ROWS + row, mask=inside, other=0)
+        last = tl.load(spans + (2 * span + 1) * ROWS + row, mask=inside, other=0)
+        visible = visible | ((slot[None, :] >= first[:, None]) & (slot[None, :] < last[:, None]))
+    return visible
 
 
 @triton.jit(do_not_specialize=["M"])
 def attention_kernel(
-    queries, keys, values, spans, sums, peaks, totals, M, scale, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
-    SLOTS: tl.constexpr, CHUNK: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, QUERIES: tl.constexpr,
+    queries, keys, values, spans, ends, sums, peaks, totals, M, scale, all_slots, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
+    CHUNK: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, QUERIES: tl.constexpr,
     SPANS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Attention of all rows to one share of the slots. Programs: (KV heads, shares, tiles of queries).
@@ -194,13 +225,16 @@ def attention_kernel(
     row = query // G
     inside = row < M
     d = tl.arange(0, D)
+    # A graph reads slots up to its bucket's end; shares beyond the pass's own end have nothing to read.
+    end = tl.load(ends)
+    at_first = _visible(spans, row, inside, share * CHUNK + tl.arange(0, BS), ROWS, SPANS, BQ, BS)
     if DEPENDENT:
         gdc_launch_dependents()
-        if D % 64 == 0:
+        if D % 64 == 0 and share * CHUNK < end:
             # A slot's keys are lines of 64 elements. Those that this pass writes are refreshed in the L2, not read stale.
             line = tl.arange(0, D // 64) * 64
-            soon = tl.minimum(share * CHUNK + tl.arange(0, BS), SLOTS - 1)
-            ahead = (head * SLOTS + soon)[:, None].to(tl.int64) * D + line[None, :]
+            soon = tl.minimum(share * CHUNK + tl.arange(0, BS), all_slots - 1)
+            ahead = (head * all_slots + soon)[:, None].to(tl.int64) * D + line[None, :]
             _prefetch(keys + ahead)
             _prefetch(values + ahead)
         gdc_wait()
@@ -208,25 +242,24 @@ def attention_kernel(
     peak = tl.full([BQ], float("-inf"), tl.float32)
     total = tl.zeros([BQ], tl.float32)
     acc = tl.zeros([BQ, D], tl.float32)
-    for start in range(0, CHUNK, BS):
-        slot = share * CHUNK + start + tl.arange(0, BS)
-        at = (head * SLOTS + slot)[:, None].to(tl.int64) * D + d[None, :]
-        # The last share may reach beyond the cache.
-        k = tl.load(keys + at, mask=(slot < SLOTS)[:, None], other=0.0)
-        v = tl.load(values + at, mask=(slot < SLOTS)[:, None], other=0.0)
-        visible = tl.zeros([BQ, BS], tl.int1)
-        for span in tl.static_range(SPANS):
-            first = tl.load(spans + 2 * span * ROWS + row, mask=inside, other=0)
-            end = tl.load(spans + (2 * span + 1) * ROWS + row, mask=inside, other=0)
-            visible = visible | ((slot[None, :] >= first[:, None]) & (slot[None, :] < end[:, None]))
-        scores = tl.where(visible, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
-        new = tl.maximum(peak, tl.max(scores, 1))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        weights = tl.exp(scores - safe[:, None])
-        kept = tl.exp(tl.where(peak == float("-inf"), float("-inf"), peak - safe))
-        total = total * kept + tl.sum(weights, 1)
-        acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v)
-        peak = new
+    if share * CHUNK < end:
+        for start in tl.range(0, CHUNK, BS, num_stages=2):
+            slot = share * CHUNK + start + tl.arange(0, BS)
+            at = (head * all_slots + slot)[:, None].to(tl.int64) * D + d[None, :]
+            read = (slot < end)[:, None]
+            k = tl.load(keys + at, mask=read, other=0.0)
+            v = tl.load(values + at, mask=read, other=0.0)
+            visible = at_first
+            if CHUNK > BS:
+                visible = _visible(spans, row, inside, slot, ROWS, SPANS, BQ, BS)
+            scores = tl.where(visible, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
+            new = tl.maximum(peak, tl.max(scores, 1))
+            safe = tl.where(new == float("-inf"), 0.0, new)
+            weights = tl.exp(scores - safe[:, None])
+            kept = tl.exp(tl.where(peak == float("-inf"), float("-inf"), peak - safe))
+            total = total * kept + tl.sum(weights, 1)
+            acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v)
+            peak = new
     at_query = (head * tl.num_programs(1) + share) * QUERIES + query
     tl.store(peaks + at_query, peak, mask=inside)
     tl.store(totals + at_query, total, mask=inside)
@@ -235,19 +268,19 @@ def attention_kernel(
 
 @triton.jit
 def combine_kernel(
-    sums, peaks, totals, out, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, SHARES: tl.constexpr,
+    sums, peaks, totals, out, shares, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
     BLOCK: tl.constexpr, QUERIES: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Join the shares of each query in their order. Programs: (rows, H); `out` `[row, H * D]`."""
     row, head = tl.program_id(0), tl.program_id(1)
     G: tl.constexpr = H // KV
     share = tl.arange(0, BLOCK)
-    inside = share < SHARES
+    inside = share < shares
     d = tl.arange(0, D)
     if DEPENDENT:
         gdc_launch_dependents()
         gdc_wait()
-    at = ((head // G) * SHARES + share) * QUERIES + row * G + head % G
+    at = ((head // G) * shares + share) * QUERIES + row * G + head % G
     peak = tl.load(peaks + at, mask=inside, other=float("-inf"))
     weight = tl.exp(peak - tl.max(peak, 0))
     total = tl.sum(weight * tl.load(totals + at, mask=inside, other=0.0), 0)

@@ -32,6 +32,26 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
+class Linear(nn.Linear):
+    """A layer without bias, whose weight may be int8 with a factor for each of its rows (for inference alone)."""
+
+    weight_scale: Tensor | None
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+        self.register_buffer("weight_scale", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _linear(x, self.weight, self.weight_scale)
+
+
+def _linear(x: Tensor, weight: Tensor, scale: Tensor | None) -> Tensor:
+    """`x` times a weight `[N, K]`; with `scale` `[N]` fp32 the weight is int8, every value of which is one of bf16 too."""
+    if scale is None:
+        return F.linear(x, weight)
+    return (F.linear(x, weight.to(x.dtype)) * scale).to(x.dtype)
+
+
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding. `sin` carries the sign of its half, so that half-rotation is a plain roll."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
@@ -46,18 +66,18 @@ class Attention(nn.Module):
             config.head_dim,
         )
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.q_proj = Linear(config.hidden_size, queries)
+        self.k_proj = Linear(config.hidden_size, keys)
+        self.v_proj = Linear(config.hidden_size, keys)
+        self.o_proj = Linear(queries, config.hidden_size)
         self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
         self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
         self.qkv: Tensor | None = None
+        self.qkv_scale: Tensor | None = None
         self.qk_norm: Tensor | None = None
 
     def fuse(self) -> None:
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        self.qkv = _fused_rows(projections)
+        self.qkv, self.qkv_scale = _fused_rows((self.q_proj, self.k_proj, self.v_proj))
         self.qk_norm = torch.cat(
             [self.q_norm.weight.data.expand(self.heads, -1), self.k_norm.weight.data.expand(self.kv_heads, -1)]
         )
@@ -67,7 +87,7 @@ class Attention(nn.Module):
         rows, tokens, _ = x.shape
         heads, kv_heads = self.heads, self.kv_heads
         if self.qkv is not None and self.qk_norm is not None:
-            joint = F.linear(x, self.qkv).view(rows, tokens, heads + 2 * kv_heads, self.head_dim)
+            joint = _linear(x, self.qkv, self.qkv_scale).view(rows, tokens, heads + 2 * kv_heads, self.head_dim)
             qk, v = torch.split(joint, [heads + kv_heads, kv_heads], 2)
             qk = _rotate(F.rms_norm(qk, (self.head_dim,), None, self.q_norm.eps) * self.qk_norm, cos, sin)
             q, k = torch.split(qk, [heads, kv_heads], 2)
@@ -104,17 +124,18 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config: SDARConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.gate_proj = Linear(config.hidden_size, config.intermediate_size)
+        self.up_proj = Linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = Linear(config.intermediate_size, config.hidden_size)
         self.gate_up: Tensor | None = None
+        self.gate_up_scale: Tensor | None = None
 
     def fuse(self) -> None:
-        self.gate_up = _fused_rows((self.gate_proj, self.up_proj))
+        self.gate_up, self.gate_up_scale = _fused_rows((self.gate_proj, self.up_proj))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate_up is not None:
-            gate, up = F.linear(x, self.gate_up).chunk(2, -1)
+            gate, up = _linear(x, self.gate_up, self.gate_up_scale).chunk(2, -1)
         else:
             gate, up = self.gate_proj(x), self.up_proj(x)
         out: Tensor = self.down_proj(F.silu(gate) * up)
@@ -143,6 +164,8 @@ class Decoder(nn.Module):
 class SDAR(nn.Module):
     """The network. Construct it for training, or with `from_weights` for inference."""
 
+    refused = ""
+
     rope_cos: Tensor
     rope_sin: Tensor
 
@@ -161,6 +184,7 @@ class SDAR(nn.Module):
     def from_weights(cls, config: SDARConfig, weights: dict[str, Tensor]) -> "SDAR":
         """A network for inference around `weights` (Qwen3 names, all of one dtype on one device; the dict is emptied).
 
+        A layer's weight may be int8 where the dict has `NAME_scale` `[N]` fp32 beside it.
         Raises `KeyError` or `ValueError` for a missing weight or a wrong shape; `checkpoint.load` says it in words.
         """
         with torch.device("meta"):
@@ -171,6 +195,8 @@ class SDAR(nn.Module):
                 raise ValueError(f"{name} is {tuple(weight.shape)}, expected {shape}")
             owner, _, leaf = name.rpartition(".")
             setattr(network.get_submodule(owner), leaf, nn.Parameter(weight, requires_grad=False))
+            if weight.dtype is torch.int8:
+                setattr(network.get_submodule(owner), f"{leaf}_scale", weights.pop(f"{name}_scale"))
         network._grow_rope(min(config.max_position_embeddings, 4096))
         network.eval()
         network.fuse()
@@ -201,17 +227,20 @@ class SDAR(nn.Module):
 
         For inference only, after the last move between devices or dtypes: moving a weight breaks the view.
         """
-        for layer in self._layers():
+        for layer in self.layers():
             layer.self_attn.fuse()
             layer.mlp.fuse()
 
-    def _layers(self) -> list[Layer]:
+    def layers(self) -> list[Layer]:
         return list(self.model.layers)  # type: ignore[arg-type]
 
     def _grow_rope(self, length: int) -> None:
         cos, sin = _rope_tables(self.config, length)
         self.rope_cos = cos.to(self.device, self.dtype)
         self.rope_sin = sin.to(self.device, self.dtype)
+
+    def warm(self, bucket: int) -> None:
+        """Nothing is to be prepared."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[..., hidden]` after the last norm -> `[..., vocab]`."""
@@ -231,16 +260,16 @@ class SDAR(nn.Module):
     @torch.inference_mode()
     def forward_rows(self, rows: Rows, cache: SlotCache, wanted: Sequence[int]) -> Seen:
         """See `rows.RowNetwork`."""
-        rows = rows.to(self.device)
-        cos, sin = self.rope_cos[rows.positions, None], self.rope_sin[rows.positions, None]
-        x: Tensor = self.model.embed_tokens(rows.ids)[None]
-        visible = rows.visible()
-        for index, layer in enumerate(self._layers()):
+        ids, positions, slots = rows.numbers[:3].to(self.device).long()
+        cos, sin = self.rope_cos[positions, None], self.rope_sin[positions, None]
+        x: Tensor = self.model.embed_tokens(ids)[None]
+        visible = rows.visible(self.device)
+        for index, layer in enumerate(self.layers()):
             attention = layer.self_attn
             q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
             keys, values = cache.keys[index], cache.values[index]
-            keys.index_copy_(1, rows.slots, k[0].transpose(0, 1))
-            values.index_copy_(1, rows.slots, v[0].transpose(0, 1))
+            keys.index_copy_(1, slots, k[0].transpose(0, 1))
+            values.index_copy_(1, slots, v[0].transpose(0, 1))
             seen = attention.attend_spans(q[0], keys[:, : rows.end], values[:, : rows.end], visible)
             x = x + attention.o_proj(seen)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
@@ -268,7 +297,7 @@ class SDAR(nn.Module):
         x: Tensor = self.model.embed_tokens(input_ids)
         # Under autocast x stays fp32 while the projections are bf16; the tables follow the queries' dtype there.
         cos, sin = self.rope_cos[position_ids].unsqueeze(-2), self.rope_sin[position_ids].unsqueeze(-2)
-        for layer in self._layers():
+        for layer in self.layers():
             attention = layer.self_attn
             q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
             q, k = q.to(v.dtype), k.to(v.dtype)
@@ -297,11 +326,13 @@ def _rope_tables(config: SDARConfig, length: int) -> tuple[Tensor, Tensor]:
     return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
-def _fused_rows(projections: Sequence[nn.Linear]) -> Tensor:
+def _fused_rows(projections: Sequence[Linear]) -> tuple[Tensor, Tensor | None]:
+    """The weights of several layers as one, and their factors where they are int8."""
     fused = torch.cat([projection.weight.data for projection in projections])
     at = 0
     for projection in projections:
         rows = projection.weight.shape[0]
         projection.weight = nn.Parameter(fused[at : at + rows], requires_grad=False)
         at += rows
-    return fused
+    scales = [projection.weight_scale for projection in projections if projection.weight_scale is not None]
+    return fused, torch.cat(scales) if scales else None

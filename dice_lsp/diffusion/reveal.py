@@ -82,15 +82,15 @@ def predict(
 
     All of the device's work is queued before the one wait for its results.
     """
-    told = seen.summary[:, :3]
+    told = seen.summary
     if rows:
         index = torch.tensor(rows, device=told.device)
         drawn = seen.logits[index].float()
         drawn[:, mask_id] = -torch.inf
         picked = sample(drawn, torch.tensor(uniforms, device=told.device), schedule)
-        sure = (drawn.gather(-1, picked[:, None])[:, 0] - seen.summary[index, 3]).exp()
-        told = torch.cat([told, torch.stack([picked.float(), sure, told[index, 2]], 1)])
-    found = [Prediction(int(token), confidence, entropy) for token, confidence, entropy in told.tolist()]
+        sure = (drawn.gather(-1, picked[:, None])[:, 0] - told[index, 3]).exp()
+        told = torch.cat([told, torch.stack([picked.float(), sure, told[index, 2], told[index, 3]], 1)])
+    found = [Prediction(int(token), confidence, entropy) for token, confidence, entropy, _ in told.tolist()]
     count = seen.summary.shape[0]
     return found[:count], found[count:]
 

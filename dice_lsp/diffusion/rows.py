@@ -9,8 +9,10 @@ Shapes: M rows, S slots of the cache, L layers, K key-value heads, D head_dim.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -23,16 +25,14 @@ SPANS = 4
 
 @frozen
 class Rows:
-    """The tokens of one pass. All tensors lie on the host, as a pass is put together there; unused spans are `(0, 0)`."""
+    """The tokens of one pass, on the host, where it is put together. Unused spans are `(0, 0)`."""
 
-    ids: Tensor
-    """`[M]` int64."""
-    positions: Tensor
-    """`[M]` int64, counted from the first token of the prompt."""
-    slots: Tensor
-    """`[M]` int64, all different: where the keys and values of each row are written before any row is attended."""
-    spans: Tensor
-    """`[M, SPANS, 2]` int32: a row sees the slots of `[first, end)` of each of its spans, its own among them."""
+    numbers: Tensor
+    """`[3 + 2 * SPANS, M]` int32: ids, positions, slots, then first and end of each span. Slots are all different.
+
+    Positions count from the first token of the prompt. A row's keys and values are written to its slot before any row is
+    attended; it sees the slots `[first, end)` of each of its spans, its own among them.
+    """
     end: int
     """No span ends after this slot. Reading stops there."""
 
@@ -46,26 +46,19 @@ class Rows:
     ) -> "Rows":
         """Rows from as many numbers, and as many lists of up to SPANS spans."""
         unused = (0, 0)
-        filled = [[*seen, *[unused] * (SPANS - len(seen))] for seen in spans]
-        end = max(last for seen in spans for _, last in seen)
-        numbers = torch.tensor([ids, positions, slots])
-        return cls(numbers[0], numbers[1], numbers[2], torch.tensor(filled, dtype=torch.int32), end)
+        bounds = [[*chain(*seen), *unused * (SPANS - len(seen))] for seen in spans]
+        numbers = np.array([ids, positions, slots, *zip(*bounds, strict=True)], dtype=np.int32)
+        return cls(torch.from_numpy(numbers), int(numbers[4::2].max()))
 
-    def to(self, device: torch.device) -> "Rows":
-        """The same rows on a device, sent in one piece."""
-        if device.type == "cpu":
-            return self
-        count = len(self.ids)
-        numbers = torch.stack([self.ids, self.positions, self.slots])
-        sent = torch.cat([numbers, self.spans.reshape(count, -1).T]).to(device)
-        spans = sent[3:].T.reshape(count, SPANS, 2).int()
-        return Rows(sent[0], sent[1], sent[2], spans, self.end)
+    @property
+    def count(self) -> int:
+        return self.numbers.shape[1]
 
-    def visible(self) -> Tensor:
+    def visible(self, device: torch.device) -> Tensor:
         """Boolean `[M, end]`: which slots each row sees."""
-        slot = torch.arange(self.end, device=self.spans.device)
-        first, end = self.spans[..., :1], self.spans[..., 1:]
-        return ((slot >= first) & (slot < end)).any(1)
+        slot = torch.arange(self.end, device=device)
+        bounds = self.numbers[3:].to(device)[..., None]
+        return ((slot >= bounds[::2]) & (slot < bounds[1::2])).any(0)
 
 
 @frozen
@@ -119,6 +112,14 @@ class RowNetwork(Protocol):
 
     @property
     def dtype(self) -> torch.dtype: ...
+
+    @property
+    def refused(self) -> str:
+        """Why its kernels turned out not to run on this GPU, if they did not."""
+        ...
+
+    def warm(self, bucket: int) -> None:
+        """Prepare passes of up to this many rows."""
 
     def slot_cache(self, slots: int) -> SlotCache: ...
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
-
-from dice_lsp.diffusion.rows import SPANS, RowNetwork, Rows, SlotCache
+from dice_lsp.diffusion.rows import RowNetwork, Rows, SlotCache
 
 PREFILL_TOKENS = 256
 """Tokens of one prefill pass: a cancel is seen between passes."""
@@ -90,10 +88,10 @@ class PromptCache:
         return (min(len(self.tokens), len(prompt)) if same is None else same) // block_size * block_size
 
     def _rows(self, prompt: Sequence[int], start: int, end: int) -> Rows:
-        at = torch.arange(start, end)
-        spans = torch.zeros(end - start, SPANS, 2, dtype=torch.int32)
-        spans[:, 0, 1] = (at // self.block_size + 1) * self.block_size
-        return Rows(torch.tensor(prompt[start:end]), at, at, spans, end)
+        at = range(start, end)
+        return Rows.of(
+            prompt[start:end], at, at, [[(0, (slot // self.block_size + 1) * self.block_size)] for slot in at]
+        )
 
     def give_up_if_large(self) -> None:
         """Do not hold memory between fills that the user would miss."""

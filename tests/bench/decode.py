@@ -11,6 +11,7 @@ Prints Markdown, each table as soon as it is measured; nothing is asserted, sinc
 """
 
 import argparse
+import contextlib
 import os
 import resource
 import statistics
@@ -27,8 +28,9 @@ import torch
 from dice_lsp.diffusion import registry
 from dice_lsp.diffusion.checkpoint import Loaded, load
 from dice_lsp.diffusion.decode import Decoding, Schedule
-from dice_lsp.diffusion.fast import fast_network
+from dice_lsp.diffusion.fast import FastNetwork, fast_network
 from dice_lsp.diffusion.model import SDAR
+from dice_lsp.diffusion.precision import WEIGHT_BYTES, Precision, int8_rows, is_layer_weight
 from dice_lsp.diffusion.prompt import layout_for
 from dice_lsp.diffusion.rows import RowNetwork, SlotCache
 from dice_lsp.diffusion.sizes import SDARConfig
@@ -56,14 +58,25 @@ def shape(name: str) -> SDARConfig:
     return SDARConfig(vocab_size=VOCABULARY, num_key_value_heads=8, head_dim=128, **SHAPES[name])
 
 
-def random_network(config: SDARConfig) -> SDAR:
-    weights = {
-        name: torch.ones(sizes, device="cuda", dtype=torch.bfloat16)
-        if len(sizes) == 1
-        else torch.empty(sizes, device="cuda", dtype=torch.bfloat16).normal_(0, 0.02)
-        for name, sizes in config.weight_shapes().items()
-    }
+def random_network(config: SDARConfig, precision: Precision = "bf16") -> SDAR:
+    """Normal weights of bf16 or int8 on the GPU."""
+    weights: dict[str, torch.Tensor] = {}
+    for name, sizes in config.weight_shapes().items():
+        weight = torch.ones(sizes, device="cuda", dtype=torch.bfloat16)
+        weights[name] = weight if len(sizes) == 1 else weight.normal_(0, 0.02)
+        if precision == "int8" and is_layer_weight(name, sizes):
+            weights[name], weights[f"{name}_scale"] = int8_rows(weight)
     return SDAR.from_weights(config, weights)
+
+
+def floor_bytes(config: SDARConfig, precision: Precision) -> float:
+    """What a pass must read: every weight but those of the input embedding, and the cache."""
+    read = sum(
+        torch.Size(sizes).numel() * (WEIGHT_BYTES[precision] if is_layer_weight(name, sizes) else 2)
+        for name, sizes in config.weight_shapes().items()
+        if "embed_tokens" not in name
+    )
+    return read + 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * CACHED
 
 
 def timed(work: Callable[[], Any], repeats: int = 20) -> list[float]:
@@ -117,18 +130,17 @@ def passes(names: list[str]) -> None:
     print("|---" * (len(ROWS) + 5) + "|", flush=True)
     for name in names:
         config = shape(name)
-        shapes = config.weight_shapes()
-        weights = sum(torch.Size(size).numel() for label, size in shapes.items() if "embed_tokens" not in label)
-        cached = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * CACHED
-        floor_ms = 2 * (weights + cached) / bandwidth * 1e3
         network = random_network(config)
         fast = fast_network(network)
-        sides: list[tuple[str, RowNetwork]] = [("eager", network)]
+        sides: list[tuple[str, Precision, RowNetwork]] = [("eager", "bf16", network)]
         if isinstance(fast, str):
             print(f"no fast network: {fast}", flush=True)
         else:
-            sides.append(("fast", fast))
-        for label, side in sides:
+            sides.append(("fast", "bf16", fast))
+            if isinstance(whole := fast_network(random_network(config, "int8")), FastNetwork):
+                sides.append(("fast, int8", "int8", whole))
+        for label, precision, side in sides:
+            floor_ms = floor_bytes(config, precision) / bandwidth * 1e3
             found = pass_times(side, side.slot_cache(CACHED + 256))
             median = {count: statistics.median(times) for count, times in found.items()}
             cells = " | ".join(spelled(times) for times in found.values())
@@ -137,6 +149,7 @@ def passes(names: list[str]) -> None:
                 flush=True,
             )
         loops(name, config, network, fast)
+        latency(name, config, fast if isinstance(fast, FastNetwork) else network)
         del network, fast, sides, side
         torch.cuda.empty_cache()
 
@@ -184,6 +197,52 @@ def loops(name: str, config: SDARConfig, network: SDAR, fast: Any) -> None:
             each.append(elapsed_s / count * 1e3)
         print(f"| {label} | {spelled(rates, 1)} | {count} | {spelled(each)} |", flush=True)
     print(flush=True)
+
+
+def latency(name: str, config: SDARConfig, network: RowNetwork) -> None:
+    """What a user waits for at these sizes: the first text and the end of 64 tokens, a cancel."""
+    schedule = Schedule(**{**PUBLISHED, "threshold": 0.9, "top_k": 0, "top_p": 1.0, "max_new_tokens": 64})
+    prompt = torch.randint(0, 150000, (CACHED,), generator=torch.Generator().manual_seed(2)).tolist()
+    found: dict[str, list[float]] = {}
+    keeper = PromptCache(network)
+    for number in range(6):
+        for kind in ("cold", "warm"):
+            if kind == "cold":
+                keeper.tokens = []
+            began, seen = time.perf_counter(), []
+            decoding = Decoding(network, prompt, schedule, prompt_cache=keeper)
+            decoding.run([0], on_partial=lambda *_, began=began, seen=seen: seen.append(time.perf_counter() - began))
+            if number:
+                # The first of each makes the graphs.
+                found.setdefault(f"{kind} prompt of {CACHED} tokens: first text", []).append(seen[0] * 1e3)
+                found.setdefault(f"{kind} prompt: the end", []).append((time.perf_counter() - began) * 1e3)
+        watch = Cancel()
+        decoding = Decoding(network, prompt, schedule, prompt_cache=keeper, check=watch)
+        with contextlib.suppress(InterruptedError):
+            decoding.run([0])
+        torch.cuda.synchronize()
+        found.setdefault("a cancel asked for just before a pass", []).append(watch.since_ms())
+    print(f"{name}, 64 tokens of random weights, 4 or more a pass where they were guessed:\n\n| what | ms |\n|---|---|")
+    for what, times in found.items():
+        print(f"| {what} | {spelled(times, 1)} |")
+    print(flush=True)
+
+
+class Cancel:
+    """A `check` that ends a fill at the pass after the third one."""
+
+    def __init__(self) -> None:
+        self.passes, self.asked = 0, 0.0
+
+    def __call__(self) -> None:
+        if self.asked:
+            raise InterruptedError
+        self.passes += 1
+        if self.passes == 3:
+            self.asked = time.perf_counter()
+
+    def since_ms(self) -> float:
+        return (time.perf_counter() - self.asked) * 1e3
 
 
 def requests(limit: int, candidates: int) -> Iterator[FillRequest]:
@@ -280,22 +339,13 @@ def waiting(loaded: Loaded, device: str) -> None:
             kind = f"{count} candidate{'s' * (count > 1)}, {'warm' if warm else 'cold'} prompt"
             words = f"{kind}, bodies of {statistics.median(lengths):.0f} tokens"
             print(f"| {words}: first text | {spelled(first, 0)} |\n| ... the end | {spelled(whole, 0)} |", flush=True)
-    delays = []
+    delays: list[float] = []
     for request in requests(10, 8):
         prompt = layout.prompt(request, info.max_tokens - schedule.max_new_tokens - 2 * schedule.block_size)
-        asked = [0.0]
-
-        def check(asked: list[float] = asked, count: list[int] = [0]) -> None:  # noqa: B006
-            if asked[0]:
-                raise InterruptedError
-            count[0] += 1
-            if count[0] % 3 == 0:
-                asked[0] = time.perf_counter()
-
-        try:
-            Decoding(network, prompt, schedule, stop_ids=info.stop_ids, rows=8, check=check).run(range(8))
-        except InterruptedError:
-            delays.append((time.perf_counter() - asked[0]) * 1e3)
+        watch = Cancel()
+        with contextlib.suppress(InterruptedError):
+            Decoding(network, prompt, schedule, stop_ids=info.stop_ids, rows=8, check=watch).run(range(8))
+        delays.append(watch.since_ms())
     print(f"| a cancel asked for just before a pass ends the fill after | {spelled(delays, 1)} |", flush=True)
     keeper, sizes = PromptCache(network), []
     for number, request in enumerate(requests(500, 4)):
@@ -335,7 +385,8 @@ def main() -> None:
     print(f"# Decoding\n\n{where}, torch {torch.__version__}", flush=True)
     if options.shapes:
         passes(options.shapes.split(","))
-    loaded = load(registry.resolve("tiny"), options.device, "tiny")
+    # In fp32 on both, so that whether ids differ is not a matter of rounding.
+    loaded = load(registry.resolve("tiny"), options.device, "tiny", "fp32")
     if options.fills:
         fills(loaded, options.device, options.fills)
     if not options.no_waiting:

@@ -12,6 +12,7 @@ import torch
 from dice_lsp.diffusion import fast as fast_module
 from dice_lsp.diffusion.fast import FastNetwork, assemble
 from dice_lsp.diffusion.model import SDAR
+from dice_lsp.diffusion.precision import int8_rows, is_layer_weight
 from dice_lsp.diffusion.rows import Rows
 from tests.diffusion.small import prompt_rows, small_config, state_rows
 
@@ -22,10 +23,14 @@ SIZES = {
 }  # fmt: skip
 
 
-def network(**changes) -> SDAR:
+def network(int8: bool = False, **changes) -> SDAR:
     plain = SDAR(small_config(**{**SIZES, **changes}))
     plain.init_weights(std=0.15, seed=1)
-    return SDAR.from_weights(plain.config, {name: tensor.clone() for name, tensor in plain.qwen3_weights().items()})
+    weights = {name: tensor.clone() for name, tensor in plain.qwen3_weights().items()}
+    if int8:
+        for name in [name for name in weights if is_layer_weight(name, weights[name].shape)]:
+            weights[name], weights[f"{name}_scale"] = int8_rows(weights[name])
+    return SDAR.from_weights(plain.config, weights)
 
 
 def same(plain: SDAR, fast: FastNetwork, slots: int, asked: Rows, wanted: Sequence[int]) -> None:
@@ -52,11 +57,22 @@ def few_and_many_rows() -> None:
         same(plain, fast, 300, state_rows(count, PROMPT, 100, 127), range(0, count, 3))
 
 
+def int8() -> None:
+    from dice_lsp.diffusion import kernels
+
+    plain = network(int8=True)
+    assert plain.layers()[0].mlp.gate_up.dtype is torch.int8
+    fast = assemble(plain, kernels, {}, capture=False)
+    for count in (4, 48):
+        same(plain, fast, 300, state_rows(count, PROMPT, 100, 127), range(count))
+
+
 def beyond_the_cache() -> None:
     """The last share of the slots may reach beyond them: three shares of whole tiles are 576 of 512."""
     from dice_lsp.diffusion import kernels
 
     fast_module.MAX_SHARES = 3
+    fast_module.SLOTS_OF_MANY = 64
     plain = network()
     fast = assemble(plain, kernels, {}, capture=False)
     assert fast.slot_cache(500).keys.shape[2] == 512
@@ -83,7 +99,7 @@ def refused() -> None:
     assert len(said) == 1 and "fills go on without them" in said[0], said
 
 
-CHECKS = {check.__name__: check for check in (few_and_many_rows, beyond_the_cache, refused)}
+CHECKS = {check.__name__: check for check in (few_and_many_rows, int8, beyond_the_cache, refused)}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from dice_lsp.diffusion.layout_psm import SPECIALS
 from dice_lsp.diffusion.model import SDAR, SDARConfig
-from dice_lsp.diffusion.rows import SPANS, Rows
+from dice_lsp.diffusion.rows import Rows
 from dice_lsp.records import FillRequest
 
 CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|MASK|>")
@@ -35,10 +35,8 @@ def small_network(seed: int = 0, scale: float = 0.4, **changes) -> SDAR:
 
 def block_rows(ids: Sequence[int], start: int, block_size: int) -> Rows:
     """Tokens at the positions, and in the slots, from `start` on; each sees its own block and all before it."""
-    at = torch.arange(start, start + len(ids))
-    spans = torch.zeros(len(ids), SPANS, 2, dtype=torch.int32)
-    spans[:, 0, 1] = (at // block_size + 1) * block_size
-    return Rows(torch.tensor(ids), at, at, spans, start + len(ids))
+    at = range(start, start + len(ids))
+    return Rows.of(ids, at, at, [[(0, (slot // block_size + 1) * block_size)] for slot in at])
 
 
 def prompt_rows(count: int) -> Rows:
@@ -48,13 +46,14 @@ def prompt_rows(count: int) -> Rows:
 
 def state_rows(count: int, prompt: int, first_slot: int, vocabulary: int) -> Rows:
     """Blocks of 4 random tokens that see the prompt and themselves, like states that are checked at once."""
-    at = torch.arange(count)
-    spans = torch.zeros(count, SPANS, 2, dtype=torch.int32)
-    spans[:, 0, 1] = prompt
-    spans[:, 1, 0] = first_slot + at // 4 * 4
-    spans[:, 1, 1] = first_slot + at // 4 * 4 + 4
-    ids = torch.randint(0, vocabulary, (count,), generator=torch.Generator().manual_seed(count))
-    return Rows(ids, prompt + at % 4, first_slot + at, spans, first_slot + -(-count // 4) * 4)
+    ids = torch.randint(0, vocabulary, (count,), generator=torch.Generator().manual_seed(count)).tolist()
+    starts = [first_slot + at // 4 * 4 for at in range(count)]
+    return Rows.of(
+        ids,
+        [prompt + at % 4 for at in range(count)],
+        range(first_slot, first_slot + count),
+        [[(0, prompt), (start, start + 4)] for start in starts],
+    )
 
 
 def byte_tokenizer() -> Tokenizer:

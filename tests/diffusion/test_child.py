@@ -18,7 +18,7 @@ from dice_lsp.config import Settings
 from dice_lsp.diffusion.client import DiffusionClient, FillUnavailable
 from dice_lsp.lease import Lease
 from dice_lsp.process import Job
-from dice_lsp.records import DecodeSettings, to_wire
+from dice_lsp.records import Candidate, DecodeSettings, to_wire
 from tests.diffusion.small import saxpy_request, write_checkpoint
 
 
@@ -129,6 +129,58 @@ async def test_what_a_user_can_mend_is_said(client):
         assert "\n" not in str(caught.value) and not str(caught.value).endswith(".")
     client.settings = settings
     assert (await client.fill(saxpy_request(candidates=1)))[0]
+
+
+async def test_a_time_budget_ends_a_fill_with_what_is_whole(client):
+    request = attrs.evolve(saxpy_request(candidates=64), budget_s=30.0)
+    first: list[Candidate] = []
+    candidates, _ = await client.fill(request, DecodeSettings(max_new_tokens=16), on_candidate=first.append)
+    assert len(candidates) == 64, "half a minute is more than small fills need"
+    decode = DecodeSettings(strategy="sequential", max_new_tokens=4000, temperature=0.0)
+    with pytest.raises(FillUnavailable, match="no candidate was whole within 0.3 s: raise dice.fillBudgetS"):
+        await client.fill(attrs.evolve(request, budget_s=0.3), decode)
+
+
+async def test_int8_on_the_cpu(client):
+    client.settings = attrs.evolve(client.settings, model_precision="int8")
+    candidates, _ = await client.fill(saxpy_request(candidates=2))
+    assert candidates
+
+
+async def test_what_the_next_fill_would_wait_for_is_prepared_in_idle_time(folder, tmp_path):
+    """Each number of rows once, while nothing else is asked; a card that is in use is left alone."""
+    script = """
+import sys
+import dice_lsp.diffusion.__main__ as child
+from dice_lsp.lease import Lease
+
+child._lease_of = lambda device: Lease("13", sys.argv[1])
+
+class Cold(child.Models):
+    def _read(self, params, place):
+        resident = super()._read(params, place)
+        resident.cold.extend([8, 4])
+        resident.network.warm = lambda rows: open(sys.argv[2], "a").write(f"{rows} ")
+        return resident
+
+child.Models = Cold
+child.main()
+"""
+    leases, seen = str(tmp_path / "leases"), tmp_path / "seen"
+    client = DiffusionClient(
+        Settings(model=str(folder), model_device="cpu"), [sys.executable, "-c", script, leases, str(seen)]
+    )
+    lease = Lease("13", leases)
+    try:
+        with lease.hold("a test", wait_s=1):
+            await client.start()
+            assert (await client._child.call("hello", {}, deadline_s=60))["pid"] == client.pid
+            assert not seen.exists()
+        await until(lambda: seen.exists() and seen.read_text() == "4 8 ")
+        assert (await client.fill(saxpy_request(candidates=1)))[0]
+        assert seen.read_text() == "4 8 "
+    finally:
+        await client.close()
 
 
 async def test_a_gpu_that_is_not_there_falls_back_with_a_word(client):
@@ -261,7 +313,11 @@ def test_a_device_without_room_is_let_go_before_the_cpu_goes_on(tmp_path, monkey
     monkeypatch.setattr(Models, "_decode", no_room)
     monkeypatch.setattr(Models, "_read", looking)
     params = {"model": str(write_checkpoint(tmp_path / "small")), "device": "cpu", "template": None}
-    params |= {"request": to_wire(saxpy_request(candidates=2)), "decode": to_wire(DecodeSettings())}
+    params |= {
+        "precision": "auto",
+        "request": to_wire(saxpy_request(candidates=2)),
+        "decode": to_wire(DecodeSettings()),
+    }
     answer = models.fill(params, job)
     assert answer["candidates"] and answer["stats"]["device"] == "cpu"
     assert alive == [False]

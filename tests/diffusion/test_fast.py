@@ -33,15 +33,15 @@ def test_every_bucket_is_made_of_widths_that_the_kernels_take():
         assert width + more >= rows and all(part & (part - 1) == 0 for part in (width, more))
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("bucket", ROW_BUCKETS)
 @pytest.mark.parametrize("outputs, inputs", [(6144, 4096), (4096, 12288), (2560, 9728), (2048, 2048), (512, 384)])
-def test_a_layer_is_cut_without_a_rest(outputs, inputs, wide):
-    for gated in (False, True):
+def test_a_layer_is_cut_without_a_rest(outputs, inputs, bucket):
+    for layer in ("qkv", "o", "gate_up", "down", "head"):
         # An H200, an A100, and a card of sm_86 or sm_89.
         for smem_bytes in (232448, 166912, 101376):
-            cut = tiling(outputs, inputs, gated, wide, 132, smem_bytes)
+            cut = tiling(layer, outputs, inputs, bucket, 132, smem_bytes)
             assert outputs % cut.weight_rows == 0 and inputs % (cut.shares * cut.inner) == 0
-            rows = 64 * (1 + gated) + (96 if wide else 32)
+            rows = 64 * (1 + (layer == "gate_up")) + bucket
             assert cut.stages >= 2 and 2 * cut.stages * rows * cut.inner < smem_bytes
 
 

@@ -75,7 +75,7 @@ def test_what_is_told_of_logits():
 
 def test_fusing_keeps_names_values_and_memory():
     network = small_network()
-    attention = network._layers()[0].self_attn
+    attention = network.layers()[0].self_attn
     assert set(network.qwen3_weights()) == set(network.config.weight_shapes())
     assert attention.q_proj.weight.data_ptr() == attention.qkv.data_ptr()
     assert attention.v_proj.weight.untyped_storage().data_ptr() == attention.qkv.untyped_storage().data_ptr()

@@ -1,5 +1,8 @@
 """Decoding on a card: the fast network beside the plain one, and speculation beside the plain loop, in bf16."""
 
+import contextlib
+
+import pytest
 import torch
 
 from dice_lsp.diffusion import registry
@@ -7,33 +10,34 @@ from dice_lsp.diffusion.checkpoint import load
 from dice_lsp.diffusion.decode import Decoding, Schedule
 from dice_lsp.diffusion.fast import FastNetwork, fast_network
 from dice_lsp.diffusion.model import SDAR
+from dice_lsp.diffusion.precision import int8_rows, is_layer_weight, to_int4
 from dice_lsp.diffusion.prompt import layout_for
 from dice_lsp.diffusion.rows import RowNetwork, summarize
 from dice_lsp.diffusion.sizes import SDARConfig
 from dice_lsp.diffusion.slots import PromptCache
 from dice_lsp.records import DecodeSettings
-from tests.bench.decode import requests
+from tests.bench.decode import Cancel, requests
 from tests.diffusion.small import prompt_rows, state_rows
 from tests.gpu.support import record
 
 PROMPT = 512
 
+SIZES = SDARConfig(
+    vocab_size=2048, hidden_size=1024, intermediate_size=3072, num_hidden_layers=6, num_attention_heads=16,
+    num_key_value_heads=8, head_dim=128, block_size=4, mask_token_id=2047,
+)  # fmt: skip
+
 
 def shipped() -> tuple[SDAR, FastNetwork]:
     """The shipped checkpoint in bf16, plain and fast."""
-    loaded = load(registry.resolve("tiny"), "cpu", "tiny")
-    weights = {name: tensor.to("cuda", torch.bfloat16) for name, tensor in loaded.network.qwen3_weights().items()}
-    network = SDAR.from_weights(loaded.network.config, weights)
+    network = load(registry.resolve("tiny"), "cuda", "tiny", "bf16").network
     fast = fast_network(network)
     assert isinstance(fast, FastNetwork), fast
     return network, fast
 
 
 def test_the_fast_network_is_as_near_to_fp32_as_the_plain_one() -> None:
-    config = SDARConfig(
-        vocab_size=2048, hidden_size=1024, intermediate_size=3072, num_hidden_layers=6, num_attention_heads=16,
-        num_key_value_heads=8, head_dim=128, block_size=4, mask_token_id=2047,
-    )  # fmt: skip
+    config = SIZES
     exact = SDAR(config).cuda()
     exact.init_weights(std=0.03, seed=3)
     weights = exact.qwen3_weights()
@@ -59,6 +63,75 @@ def test_the_fast_network_is_as_near_to_fp32_as_the_plain_one() -> None:
         assert errors[1] <= 1.5 * errors[0] + 1e-3
 
 
+def rounded(precision: str) -> tuple[float, float]:
+    """How far int8 or int4 is from bf16, and how far its fast form (or itself again) is from it, relative to the logits."""
+    plain = SDAR(SIZES)
+    plain.init_weights(std=0.03, seed=3)
+    weights = {name: tensor.bfloat16() for name, tensor in plain.qwen3_weights().items()}
+    if precision == "int4":
+        half = to_int4(SDAR.from_weights(SIZES, dict(weights)), torch.device("cuda"))
+        other: RowNetwork = half
+    else:
+        given = dict(weights)
+        for name in [name for name in weights if is_layer_weight(name, tuple(weights[name].shape))]:
+            given[name], given[f"{name}_scale"] = int8_rows(weights[name])
+        half = SDAR.from_weights(SIZES, {name: tensor.cuda() for name, tensor in given.items()})
+        fast = fast_network(half)
+        assert isinstance(fast, FastNetwork), fast
+        other = fast
+    whole = SDAR.from_weights(SIZES, {name: tensor.cuda() for name, tensor in weights.items()})
+    logits = []
+    for side in (whole, half, other):
+        cache = side.slot_cache(PROMPT + 256)
+        side.forward_rows(prompt_rows(PROMPT), cache, ())
+        asked = state_rows(8, PROMPT, PROMPT + 64, 2000)
+        logits.append(side.forward_rows(asked, cache, range(8)).logits.double().clone())
+    size = float(logits[0].norm())
+    return float((logits[1] - logits[0]).norm()) / size, float((logits[2] - logits[1]).norm()) / size
+
+
+def test_int8_through_the_fast_kernels_is_int8_through_the_plain_network() -> None:
+    from_bf16, between = rounded("int8")
+    record("decode", "int8, distance to bf16", f"{from_bf16:.4f}", f"of its fast form to it {between:.4f}")
+    assert from_bf16 < 0.1 and between < 0.03
+
+
+def test_int4_of_torchao_writes_something_near() -> None:
+    pytest.importorskip("torchao", reason="the extra `int4` is not installed")
+    from_bf16, again = rounded("int4")
+    record("decode", "int4, distance to bf16", f"{from_bf16:.4f}", f"of a second run {again:.4f}")
+    assert from_bf16 < 0.6 and again == 0
+
+
+def test_memory_is_flat_over_500_fills_and_a_cancel_frees_the_device() -> None:
+    _, fast = shipped()
+    loaded = load(registry.resolve("tiny"), "cpu", "tiny")
+    layout, info = layout_for(loaded.info, loaded.tokenizer, None), loaded.info
+    schedule = Schedule.of(info.settings(DecodeSettings()))
+    keeper, held = PromptCache(fast), []
+    for number, request in enumerate(requests(500, 4)):
+        decoding = Decoding(
+            fast,
+            layout.prompt(request, 448),
+            schedule,
+            stop_ids=info.stop_ids,
+            rows=4,
+            seed=number,
+            prompt_cache=keeper,
+        )
+        decoding.run(range(4))
+        if number in (99, 299, 499):
+            held.append(torch.cuda.memory_allocated() >> 20)
+    record("decode", "MiB of the GPU held after 100, 300 and 500 fills", f"{held}", "")
+    assert held[2] - held[0] < 64
+    watch = Cancel()
+    with contextlib.suppress(InterruptedError):
+        Decoding(fast, layout.prompt(request, 448), schedule, stop_ids=info.stop_ids, rows=4, check=watch).run(range(4))
+    torch.cuda.synchronize()
+    record("decode", "a cancel before a pass leaves the device idle after, ms", f"{watch.since_ms():.2f}", "")
+    assert watch.passes == 3
+
+
 def test_what_is_written_with_and_without_guesses_in_bf16() -> None:
     network, fast = shipped()
     info = load(registry.resolve("tiny"), "cpu", "tiny")
@@ -71,7 +144,7 @@ def test_what_is_written_with_and_without_guesses_in_bf16() -> None:
         keepers = {name: PromptCache(side) for name, (side, _) in sides.items()}
         # One cache for both loops of the fast network, as a session has one: its graphs hold the cache's addresses.
         keepers["speculating"] = keepers["plain"]
-        for request in requests(16, 4):
+        for request in requests(50, 4):
             prompt = layout.prompt(request, 448)
             for name, (side, speculate) in sides.items():
                 decoding = Decoding(
