@@ -27,6 +27,7 @@ ROWS = 96
 
 WANTED = 3 + 2 * SPANS
 END = WANTED + 1
+WRITTEN_FROM = END + 1
 """Where these lie in the numbers of a pass."""
 
 SLOT_BUCKET = 512
@@ -72,7 +73,12 @@ class Tiling:
 
 
 def tiling(
-    layer: str, outputs: int, inputs: int, bucket: int, processors: int = 132, smem_bytes: int = 232448
+    layer: str,
+    outputs: int,
+    inputs: int,
+    bucket: int,
+    processors: int = 132,
+    smem_bytes: int = 232448,
 ) -> Tiling:
     """A cut that keeps every multiprocessor reading, as measured on an H200 for `qkv`, `o`, `gate_up`, `down` and `head`.
 
@@ -105,7 +111,8 @@ class _Buffers:
     """What every graph of a network reads and writes."""
 
     numbers: Tensor
-    """`[END + 1, ROWS]` int32: those of `Rows`, the rows wanted, and where the slots that are read end."""
+    """`[WRITTEN_FROM + 1, ROWS]` int32: those of `Rows`, the rows wanted, where the slots that are read end, and the first slot
+    that is written."""
     x: Tensor
     normed: Tensor
     queries: Tensor
@@ -143,7 +150,7 @@ class FastNetwork:
     _graphs: dict[tuple[int, int, int], _Graph] = field(factory=dict)
     _pool: Any = None
     _sent: Any = None
-    """The event after which `staging` may be written again."""
+    """The event after which `staging`, which a graph reads, may be written again."""
 
     @property
     def config(self) -> SDARConfig:
@@ -183,6 +190,8 @@ class FastNetwork:
                     self._refuse(error)
                     return self.network.forward_rows(rows, cache, wanted)
             made.graph.replay()
+            self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._sent.record()
             return _first(made.seen, asked)
 
     def warm(self, bucket: int) -> None:
@@ -211,16 +220,13 @@ class FastNetwork:
         staging[WANTED, : len(wanted)] = wanted
         staging[WANTED, len(wanted) :] = 0
         staging[END] = rows.end
+        staging[WRITTEN_FROM] = rows.numbers[2].min()
         if count < bucket:
             # Rows that are there for nothing write to the spare slot and see the first one.
             unused = staging[:WANTED, count:bucket]
             unused[:] = 0
             unused[2] = cache.keys.shape[2] - 1
             unused[4] = 1
-        self.buffers.numbers.copy_(self.staging, non_blocking=True)
-        if self.capture and self.staging.is_pinned():
-            self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._sent.record()
 
     def _captured(self, cache: SlotCache, bucket: int, end: int) -> _Graph:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -281,7 +287,9 @@ class FastNetwork:
         at_once = SLOTS_OF_FEW if queries <= FEW_QUERIES else SLOTS_OF_MANY
         chunk = max(at_once, -(-end // MAX_SHARES // at_once) * at_once)
         shares = -(-end // chunk)
+        buffers.numbers.copy_(self.staging, non_blocking=True)
         ids, positions, slots = buffers.numbers[:3]
+        spans, ends, written_from = buffers.numbers[3:], buffers.numbers[END], buffers.numbers[WRITTEN_FROM]
         torch.index_select(self.network.model.embed_tokens.weight, 0, ids[:bucket], out=buffers.x[:bucket])
         partial: Tensor | None = None
         cos, sin = self.network.rope_cos, self.network.rope_sin
@@ -297,9 +305,9 @@ class FastNetwork:
                 config.rms_norm_eps, physical, ROWS, heads, kv, dim, joined.shape[0], on, num_warps=1, **options,
             )  # fmt: skip
             kernels.attention_kernel[(kv, shares, -(-queries // tile))](
-                buffers.queries, keys, values, buffers.numbers[3:], buffers.numbers[END], buffers.sums, buffers.peaks,
-                buffers.totals, bucket, dim**-0.5, physical, heads, kv, dim, chunk, tile, at_once, ROWS * (heads // kv), SPANS, on,
-                num_warps=4, **options,
+                buffers.queries, keys, values, spans, ends, written_from, buffers.sums, buffers.peaks, buffers.totals, bucket,
+                dim**-0.5, physical, heads, kv, dim, chunk, tile, at_once, ROWS * (heads // kv), SPANS,
+                chunk == at_once == SLOTS_OF_FEW, on, num_warps=4, **options,
             )  # fmt: skip
             kernels.combine_kernel[(bucket, heads)](
                 buffers.sums, buffers.peaks, buffers.totals, buffers.attended, shares, heads, kv, dim,
@@ -392,7 +400,7 @@ def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool
     config, device, dtype = network.config, network.device, network.dtype
     heads, kv, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     hidden, inner = config.hidden_size, config.intermediate_size
-    limits = {}
+    limits: dict[str, int] = {}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         limits = {
@@ -414,7 +422,7 @@ def assemble(network: SDAR, kernels: Any, options: dict[str, Any], capture: bool
         return torch.zeros(shape, device=device, dtype=of)
 
     buffers = _Buffers(
-        numbers=zeros(END + 1, ROWS, of=torch.int32),
+        numbers=zeros(WRITTEN_FROM + 1, ROWS, of=torch.int32),
         x=zeros(ROWS, hidden),
         normed=zeros(ROWS, hidden),
         queries=zeros(ROWS, heads, dim),

@@ -207,16 +207,30 @@ def _visible(
     return visible
 
 
+@triton.jit
+def _attended(q, k, v, visible, scale, peak, total, acc):
+    """One step of a softmax that goes over the slots: with the keys and values of some more of them."""
+    scores = tl.where(visible, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
+    new = tl.maximum(peak, tl.max(scores, 1))
+    safe = tl.where(new == float("-inf"), 0.0, new)
+    weights = tl.exp(scores - safe[:, None])
+    kept = tl.exp(tl.where(peak == float("-inf"), float("-inf"), peak - safe))
+    total = total * kept + tl.sum(weights, 1)
+    acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v)
+    return new, total, acc
+
+
 @triton.jit(do_not_specialize=["M"])
 def attention_kernel(
-    queries, keys, values, spans, ends, sums, peaks, totals, M, scale, all_slots, H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
-    CHUNK: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, QUERIES: tl.constexpr,
-    SPANS: tl.constexpr, DEPENDENT: tl.constexpr,
+    queries, keys, values, spans, ends, written_from, sums, peaks, totals, M, scale, all_slots, H: tl.constexpr,
+    KV: tl.constexpr, D: tl.constexpr, CHUNK: tl.constexpr, BQ: tl.constexpr, BS: tl.constexpr, QUERIES: tl.constexpr,
+    SPANS: tl.constexpr, EARLY: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Attention of all rows to one share of the slots. Programs: (KV heads, shares, tiles of queries).
 
     A query is a row and one of the G heads that share a key head; `sums` `[KV, shares, QUERIES, D]` and the two others
-    hold what `combine_kernel` joins.
+    hold what `combine_kernel` joins. With `EARLY` a share is one step, and its slots are read before the kernel before has
+    ended, unless this pass writes some of them.
     """
     head, share, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     G: tl.constexpr = H // KV
@@ -227,39 +241,44 @@ def attention_kernel(
     d = tl.arange(0, D)
     # A graph reads slots up to its bucket's end; shares beyond the pass's own end have nothing to read.
     end = tl.load(ends)
-    at_first = _visible(spans, row, inside, share * CHUNK + tl.arange(0, BS), ROWS, SPANS, BQ, BS)
+    first = share * CHUNK + tl.arange(0, BS)
+    first_at = (head * all_slots + first)[:, None].to(tl.int64) * D + d[None, :]
+    at_first = _visible(spans, row, inside, first, ROWS, SPANS, BQ, BS)
+    if EARLY:
+        # What earlier passes wrote is there already. What this one writes is not, until the kernel before has ended.
+        old = share * CHUNK + BS <= tl.load(written_from)
+        k = tl.load(keys + first_at, mask=(first < end)[:, None] & old, other=0.0)
+        v = tl.load(values + first_at, mask=(first < end)[:, None] & old, other=0.0)
     if DEPENDENT:
         gdc_launch_dependents()
-        if D % 64 == 0 and share * CHUNK < end:
+        if D % 64 == 0 and not EARLY:
             # A slot's keys are lines of 64 elements. Those that this pass writes are refreshed in the L2, not read stale.
             line = tl.arange(0, D // 64) * 64
-            soon = tl.minimum(share * CHUNK + tl.arange(0, BS), all_slots - 1)
-            ahead = (head * all_slots + soon)[:, None].to(tl.int64) * D + line[None, :]
-            _prefetch(keys + ahead)
-            _prefetch(values + ahead)
+            ahead = (head * all_slots + tl.minimum(first, all_slots - 1))[:, None].to(tl.int64) * D + line[None, :]
+            if share * CHUNK < end:
+                _prefetch(keys + ahead)
+                _prefetch(values + ahead)
         gdc_wait()
     q = tl.load(queries + (row * H + head * G + query % G)[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
     peak = tl.full([BQ], float("-inf"), tl.float32)
     total = tl.zeros([BQ], tl.float32)
     acc = tl.zeros([BQ, D], tl.float32)
     if share * CHUNK < end:
-        for start in tl.range(0, CHUNK, BS, num_stages=2):
-            slot = share * CHUNK + start + tl.arange(0, BS)
-            at = (head * all_slots + slot)[:, None].to(tl.int64) * D + d[None, :]
-            read = (slot < end)[:, None]
-            k = tl.load(keys + at, mask=read, other=0.0)
-            v = tl.load(values + at, mask=read, other=0.0)
-            visible = at_first
-            if CHUNK > BS:
-                visible = _visible(spans, row, inside, slot, ROWS, SPANS, BQ, BS)
-            scores = tl.where(visible, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
-            new = tl.maximum(peak, tl.max(scores, 1))
-            safe = tl.where(new == float("-inf"), 0.0, new)
-            weights = tl.exp(scores - safe[:, None])
-            kept = tl.exp(tl.where(peak == float("-inf"), float("-inf"), peak - safe))
-            total = total * kept + tl.sum(weights, 1)
-            acc = acc * kept[:, None] + tl.dot(weights.to(v.dtype), v)
-            peak = new
+        if EARLY:
+            if not old:
+                k = tl.load(keys + first_at, mask=(first < end)[:, None], other=0.0)
+                v = tl.load(values + first_at, mask=(first < end)[:, None], other=0.0)
+            peak, total, acc = _attended(q, k, v, at_first, scale, peak, total, acc)
+        else:
+            for start in tl.range(0, CHUNK, BS, num_stages=2):
+                slot = share * CHUNK + start + tl.arange(0, BS)
+                at = (head * all_slots + slot)[:, None].to(tl.int64) * D + d[None, :]
+                k = tl.load(keys + at, mask=(slot < end)[:, None], other=0.0)
+                v = tl.load(values + at, mask=(slot < end)[:, None], other=0.0)
+                visible = at_first
+                if CHUNK > BS:
+                    visible = _visible(spans, row, inside, slot, ROWS, SPANS, BQ, BS)
+                peak, total, acc = _attended(q, k, v, visible, scale, peak, total, acc)
     at_query = (head * tl.num_programs(1) + share) * QUERIES + query
     tl.store(peaks + at_query, peak, mask=inside)
     tl.store(totals + at_query, total, mask=inside)

@@ -105,7 +105,7 @@ class Lookup:
         return []
 
 
-FIXED_ROWS = {"cpu": 28.0, "cuda": 1000.0}
+FIXED_ROWS = {"cpu": 28.0, "cuda": 150.0}
 """How many rows cost as much as what a pass takes without any, by kind of device: `python -m tests.bench.decode` measures it.
 
 A constant and not a stopwatch, so that the same fill is made of the same passes every time: the last bits of a logit may
