@@ -144,7 +144,7 @@ def test_what_is_written_with_and_without_guesses_in_bf16() -> None:
         keepers = {name: PromptCache(side) for name, (side, _) in sides.items()}
         # One cache for both loops of the fast network, as a session has one: its graphs hold the cache's addresses.
         keepers["speculating"] = keepers["plain"]
-        for request in requests(50, 4):
+        for request in requests(25, 4):
             prompt = layout.prompt(request, 448)
             for name, (side, speculate) in sides.items():
                 decoding = Decoding(
@@ -166,4 +166,4 @@ def test_what_is_written_with_and_without_guesses_in_bf16() -> None:
         )
         assert passes["speculating"] < passes["plain"]
         # bf16 rounds logits to 8 bits: a pass of more rows may round a near tie the other way, and the fill goes on from there.
-        assert differ["speculating"] <= count // 8
+        assert differ["speculating"] <= count // 10
