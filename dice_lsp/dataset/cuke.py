@@ -234,16 +234,13 @@ def training_request(record: CukeRecord) -> FillRequest:
 
     The place is empty, as a user would leave it, except where what stood there is the only reference.
     """
-    if record.whole_file:
-        raise CukeError("a whole-file record has a prompt of its own")
+    if record.whole_file or record.reference_kind == "pytorch":
+        raise CukeError("a record of a Python file is asked for by `exchange.published`")
     region = region_of(record, record.rival if record.reference_kind == "kernel" else None)
     assert region.kernel is not None
     model = parse(region.document.text)
     spec = launch_spec(region.document.text, region.kernel, model)
-    request = fill_request(region, model, spec, 1, 0)
-    if record.reference_kind == "pytorch" and request.reference_text is None:
-        request = attrs.evolve(request, reference_text=record.reference)
-    return request
+    return fill_request(region, model, spec, 1, 0)
 
 
 # Files

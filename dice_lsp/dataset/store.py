@@ -75,7 +75,9 @@ def _locked(path: Path) -> Iterator[None]:
     """One process at a time; the lock file stays, because removing it would let two in."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        lock = os.open(
+            path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
