@@ -146,6 +146,8 @@ def settled(record: CukeRecord, judged: Judged, min_speedup: float) -> Outcome:
     reason = _not_verified(judged)
     if reason:
         return Outcome(record, dropped=reason)
+    if record.evidence is None:
+        record = attrs.evolve(record, verdict=judged.verdict, evidence=judged.evidence)
     device = judged.evidence.device
     known = record.evidence
     if not isinstance(judged.timing, Timing):

@@ -321,12 +321,22 @@ def whole_file_record(prompt: str, response: str, *, licence: str, source: str) 
     clean = scrubbed_prose((prompt, "\n", response))
     if isinstance(clean, str):
         return f"{source} is not taken: it {clean}"
-    words = " ".join(clean[2].split())
     return CukeRecord(
         kernel="", prefix="", middle=clean[2], suffix="", reference="", reference_kind="none", prompt=clean[0],
-        identity=hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:32],
+        identity=text_identity(clean[2]),
         licence=licence, origin="imported", source=source, **unjudged(source),
     )  # fmt: skip
+
+
+def text_identity(text: str) -> str:
+    """The identity of a text that is not CUDA."""
+    return hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def reference_in(text: str, kernel: Kernel) -> tuple[str, str] | None:
+    """What a text itself says that a kernel of it computes, and its `reference_kind`."""
+    alone, model = _spec_alone(text, kernel, "")
+    return _reference(alone.reference, model, "")
 
 
 def unjudged(source: str) -> dict[str, Any]:

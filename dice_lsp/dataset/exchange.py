@@ -20,6 +20,8 @@ from dice_lsp.dataset.cuke import (
     from_line,
     kernel_in,
     licence_of,
+    reference_in,
+    text_identity,
     training_request,
     unjudged,
     whole_file_record,
@@ -32,10 +34,6 @@ from dice_lsp.source.slice import device_slice, kernel_slice_key
 
 FORMATS = ("cuke", "published", "infilling")
 MAX_IMPORT_BYTES = 1 << 30
-DATASET_INFO = {
-    "CuKe": {"file_name": "", "columns": {"prompt": "prompt", "response": "response"}},
-}
-"""What LLaMA-Factory's `dataset_info.json` says of a published file."""
 
 
 def published(record: CukeRecord) -> dict[str, str]:
@@ -156,29 +154,44 @@ def _gap(reference: str, prefix: str, middle: str, suffix: str, *, source: str, 
     if not middle.strip():
         return f"{source} is not taken: its middle is empty"
     text = prefix + middle + suffix
-    view = cuda_view(text) if "load_inline" in text or "import torch" in text else text
-    clean = scrubbed_prose((prefix, middle, suffix)) if view is not text else scrubbed((prefix, middle, suffix))
+    is_python = "load_inline" in text or "import torch" in text
+    clean = (scrubbed_prose if is_python else scrubbed)((prefix, middle, suffix))
     said = scrubbed_prose((reference,))
     if isinstance(clean, str) or isinstance(said, str):
         return f"{source} is not taken: it {clean if isinstance(clean, str) else said}"
+    view = cuda_view(text) if is_python else text
     kernels = parse(view).kernels
     around = (kernel for kernel in kernels if kernel.start < len(prefix) + len(middle) and len(prefix) < kernel.end)
     kernel = next(around, None)
-    if kernel is None:
-        return f"{source} is not taken: there is no kernel in or around its middle"
+    found = None
+    if not is_python:
+        if kernel is None:
+            return f"{source} is not taken: there is no kernel in or around its middle"
+        # A CUDA text may say itself what it computes, and can be judged then.
+        found = reference_in(text, kernel)
+    kind = found[1] if found is not None else "pytorch" if is_python else "none"
     return CukeRecord(
-        kernel=kernel.id, prefix=clean[0], middle=clean[1], suffix=clean[2], reference=said[0], reference_kind="pytorch",
-        identity=kernel_slice_key(device_slice(view).text, kernel),
-        licence=licence or licence_of(text), origin="imported", source=source, **unjudged(source),
-    )  # fmt: skip
+        kernel=kernel.id if kernel is not None else "",
+        prefix=clean[0],
+        middle=clean[1],
+        suffix=clean[2],
+        reference=found[0] if found is not None else said[0],
+        reference_kind=kind,
+        identity=text_identity(text) if kernel is None else kernel_slice_key(device_slice(view).text, kernel),
+        licence=licence or licence_of(text),
+        origin="imported",
+        source=source,
+        **unjudged(source),
+    )
 
 
 def _own(record: CukeRecord, source: str, licence: str) -> CukeRecord | str:
     """A record of our own format that somebody gave us: what it says is looked at as if it were new."""
     pieces = (record.prefix, record.middle, record.suffix)
     if record.whole_file:
-        taken = whole_file_record(record.prompt, record.middle, licence=licence or record.licence, source=source)
-        return taken
+        return whole_file_record(record.prompt, record.middle, licence=licence or record.licence, source=source)
+    if record.reference_kind == "pytorch":
+        return _gap(record.reference, *pieces, source=source, licence=licence or record.licence)
     clean = scrubbed(pieces)
     other = scrubbed((record.prefix, record.rival, record.suffix))
     said = scrubbed_prose((record.reference, record.directive))

@@ -43,6 +43,7 @@ _OPEN_HASH = re.compile(r"(?i)(?:commit|rev(?:ision)?|sha-?\d*|md5|hash|checksum
 
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _HOME = re.compile(r"(?P<root>/home/|/Users/|\b[A-Za-z]:(?:\\\\?|/)Users(?:\\\\?|/))(?P<user>[^\s/\\\"'<>:;,)]+)")
+_DIRECTIVE = re.compile(r"(?:#|%:|\?\?=)[ \t]*(?P<name>\w*)")
 _AUTHOR = re.compile(
     r"(?i)(?P<said>@authors?\b[ \t]*:?[ \t]*|\b(?:authors?|maintainers?|contact)[ \t]*:[ \t]*)(?P<who>[^\r\n<(*]+)"
 )
@@ -57,13 +58,12 @@ def scrubbed(pieces: Sequence[str]) -> tuple[str, ...] | str:
     text = "".join(pieces)
     changes: list[tuple[int, int, str]] = []
     refused = _known_shape(text)
-    for token in lex(text) if refused is None else ():
-        words = text[token.start : token.end]
-        if token.kind is Kind.DIRECTIVE and _HOME.search(words):
-            refused = f"names a home folder in a preprocessor line, {_line(text, token.start)}"
-        elif token.kind in (Kind.COMMENT, Kind.STRING):
-            refused = _doubtful(text, token.start, token.end)
-            changes += ((token.start + start, token.start + end, new) for start, end, new in _people(words))
+    for start, end, is_include in _zones(text) if refused is None else ():
+        if is_include and _HOME.search(text, start, end):
+            refused = f"includes something from a home folder in {_line(text, start)}"
+        elif not is_include:
+            refused = _doubtful(text, start, end)
+            changes += ((start + at, start + stop, new) for at, stop, new in _people(text[start:end]))
         if refused is not None:
             break
     return refused if refused is not None else _changed(pieces, changes)
@@ -76,6 +76,23 @@ def scrubbed_prose(pieces: Sequence[str]) -> tuple[str, ...] | str:
     if refused is None and (said := _SAID.search(text)) is not None and text[said.start(1) - 1] in "\"'":
         refused = f"seems to hold a password in {_line(text, said.start())}"
     return refused if refused is not None else _changed(pieces, list(_people(text)))
+
+
+def _zones(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Start and end of each comment and string, and of each name that is included, which says so."""
+    for token in lex(text):
+        if token.kind is Kind.DIRECTIVE:
+            word = _DIRECTIVE.match(text, token.start, token.end)
+            start = token.start if word is None else word.end()
+            for part in lex(text, start, token.end):
+                included = word is not None and word["name"].startswith("include") and part.kind is not Kind.COMMENT
+                if included:
+                    # `<...>` is many tokens: all up to a comment is looked at as one.
+                    yield start, part.end, True
+                elif part.kind in (Kind.COMMENT, Kind.STRING):
+                    yield part.start, part.end, False
+        elif token.kind in (Kind.COMMENT, Kind.STRING):
+            yield token.start, token.end, False
 
 
 def _known_shape(text: str) -> str | None:

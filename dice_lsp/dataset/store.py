@@ -6,13 +6,15 @@ half written there is taken away by the next one. Everything else replaces the f
 
 import contextlib
 import fcntl
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import frozen
 from platformdirs import user_data_path
 
+from dice_lsp.dataset.again import Outcome
 from dice_lsp.dataset.cuke import CukeError, CukeRecord, dumped, from_line, read_records, to_line
 
 FILE = "cuke.jsonl"
@@ -57,16 +59,42 @@ def add(records: Iterable[CukeRecord], path: Path | None = None) -> Added:
     return Added(len(new), known, len(there))
 
 
-def replace(path: Path, change: Callable[[CukeRecord], CukeRecord | None], dropped: Sequence[bytes] = ()) -> None:
-    """Put `change(record)` in the place of each record, None drops it; `dropped` lines are kept in the file for those.
+def settle(path: Path, outcomes: Mapping[CukeRecord, Outcome]) -> None:
+    """Put what a judgement left of each record in its place; what no longer holds goes into `dropped_file`, with the reason.
 
-    The file is read again under the lock, so what was added since is passed to `change` too. Raises `CukeError`.
+    The file is read again under the lock, and what was added to it since stays as it is. Raises `CukeError`.
     """
+    _settle(path, outcomes.get)
+
+
+def refute(evidence_key: str, reason: str, path: Path | None = None) -> None:
+    """Take away the records of a file, by default the user's, whose evidence a later check has refuted. Raises `CukeError`."""
+    path = dataset_file() if path is None else path
+
+    def look(record: CukeRecord) -> Outcome | None:
+        refuted = record.evidence is not None and record.evidence.key == evidence_key
+        return Outcome(record, dropped=reason) if refuted else None
+
+    if path.exists():
+        _settle(path, look)
+
+
+def _settle(path: Path, look: Callable[[CukeRecord], Outcome | None]) -> None:
     with _locked(path):
-        # First there, then away: what is lost on the way is rather twice than nowhere.
-        if dropped:
-            _append(dropped_file(path), b"".join(dropped))
-        kept = [after for record in read_records(path) if (after := change(record)) is not None]
+        there = _readable(path)
+        found = [look(record) for record in there]
+        gone = [each for each in found if each is not None and each.dropped]
+        if not any(found):
+            return
+        # First there, then away: what a failure leaves is rather twice than nowhere.
+        if gone:
+            lines = (json.dumps({"dropped": each.dropped, **json.loads(to_line(each.record))}) + "\n" for each in gone)
+            _append(dropped_file(path), "".join(lines).encode("ascii"))
+        kept = (
+            record if outcome is None else outcome.record
+            for record, outcome in zip(there, found, strict=True)
+            if outcome is None or not outcome.dropped
+        )  # fmt: skip
         _write(path, dumped(kept))
 
 
@@ -144,8 +172,3 @@ def _write(path: Path, data: bytes) -> None:
 
 def _unwritable(path: Path, error: OSError) -> CukeError:
     return CukeError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; make its folder writable")
-
-
-def line_of(record: CukeRecord) -> bytes:
-    """What `replace` takes as a dropped line."""
-    return f"{to_line(record)}\n".encode("utf-8", "backslashreplace")
