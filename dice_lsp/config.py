@@ -71,6 +71,10 @@ class Settings:
     regression_percent: float = _field(
         2.0, "How much slower than its baseline a kernel must be for a diagnostic; the hint tells less too"
     )
+    dataset_keep: bool = _field(
+        False,
+        "Keep fills that you accept, once verified and at least twice as fast, as records for fine-tuning in your own data folder",
+    )
     verify: bool = _field(True, "Run kernels to compare them with their reference")
     benchmark: bool = _field(True, "Time kernels on the GPU")
     sanitize: bool = _field(

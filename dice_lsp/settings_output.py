@@ -10,6 +10,8 @@ _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number",
 _LARGEST_INTEGER = 2**53 - 1
 """JavaScript has no larger one that is exact."""
 _CHOOSES_A_PROGRAM = {"nvcc", "cxx"}
+_OF_THE_USER_ALONE = {"dataset_keep"}
+"""A workspace, which may be a stranger's, does not decide what of the user's work is kept."""
 
 
 def vscode_properties() -> dict[str, dict[str, Any]]:
@@ -39,9 +41,15 @@ def _property(name: str, default: Any, kind: Any, doc: str) -> dict[str, Any]:
     return described | {
         "default": list(default) if isinstance(default, tuple) else default,
         "markdownDescription": doc,
-        # A program path belongs to a machine: it is not carried to others by settings sync.
-        "scope": "machine-overridable" if name in _CHOOSES_A_PROGRAM else "window",
+        "scope": _scope(name),
     }
+
+
+def _scope(name: str) -> str:
+    if name in _OF_THE_USER_ALONE:
+        return "application"
+    # A program path belongs to a machine: it is not carried to others by settings sync.
+    return "machine-overridable" if name in _CHOOSES_A_PROGRAM else "window"
 
 
 def _schema(kind: Any) -> dict[str, Any]:

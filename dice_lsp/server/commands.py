@@ -30,6 +30,7 @@ from dice_lsp.server.arguments import (
 )
 from dice_lsp.server.directive_line import directive_lines, directive_snippet
 from dice_lsp.server.documents import Snapshot
+from dice_lsp.server.keeping import check_taken
 from dice_lsp.server.on_save import start_check
 from dice_lsp.server.progress import WorkDone
 from dice_lsp.server.session import CLIENT_PATIENCE_S, DiceServer
@@ -281,8 +282,7 @@ async def _apply(server: DiceServer, given: CandidateArguments) -> dict[str, Any
         present = await server.documents.present(fill.uri)
         if present is not None:
             fills.take(server, fill, present, place.start, place.start + len(held.in_view))
-            if fill.region.kernel is not None:
-                server.spawn(start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after apply")
+            server.spawn(check_taken(server, fill, candidate), "check after apply")
         server.refresh()
 
     if outcome is None:

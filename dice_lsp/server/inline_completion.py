@@ -12,7 +12,7 @@ from dice_lsp.jobs import Fill
 from dice_lsp.records import CandidateReport, Document, Verified
 from dice_lsp.server import fills, from_lsp, to_lsp
 from dice_lsp.server.documents import Snapshot
-from dice_lsp.server.on_save import start_check
+from dice_lsp.server.keeping import check_taken
 from dice_lsp.server.session import DiceServer
 from dice_lsp.source.embedded import written
 
@@ -101,12 +101,11 @@ def _note_taken(server: DiceServer, new: Snapshot) -> None:
             continue
         stop = len(document.text) - len(tail)
         words = document.text[start:stop].replace("\r\n", "\n").strip()
-        if not any(item.candidate.text.replace("\r\n", "\n").strip() == words for item in fill.report.candidates):
+        taken = (item for item in fill.report.candidates if item.candidate.text.replace("\r\n", "\n").strip() == words)
+        candidate = next(taken, None)
+        if candidate is None:
             continue
         del server.ghosts[fill.number]
         fills.take(server, fill, document, start, stop)
-        if fill.region.kernel is not None:
-            server.spawn(
-                start_check(server, fill.uri, kernels=(fill.region.kernel.id,)), "check after a candidate was taken"
-            )
+        server.spawn(check_taken(server, fill, candidate), "check after a candidate was taken")
         server.refresh()

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import attrs
 
+from dice_lsp.dataset import store
+from dice_lsp.dataset.cuke import CukeError
 from dice_lsp.history import measurement_of
 from dice_lsp.jobs import SanitizedText
 from dice_lsp.pipeline import may_be_sanitized, with_sanitized
@@ -99,6 +101,10 @@ async def _take(server: DiceServer, snapshot: Snapshot, report: KernelReport, sa
     if not sanitized.findings:
         return
     log.info("compute-sanitizer on %s: %s", report.name, sanitized.findings[0].text)
+    try:
+        await asyncio.to_thread(store.refute, report.evidence.key, f"compute-sanitizer: {sanitized.findings[0].text}")
+    except CukeError as error:
+        log.warning("the record of %s, if there is one, stays: %s", report.name, error)
     baseline = server.ledger.known(uri, report.name).baseline
     if baseline is not None and baseline.origin == "first" and baseline.evidence.key == report.evidence.key:
         # Nobody chose it, and nothing should be held against what is wrong.

@@ -36,6 +36,7 @@ HEADS = {
     "hostile": ("back end", "expected", "given", "files", "took"),
     "capture": ("back end", "recorded and run again", "cases", "held against"),
     "decode": ("what", "found", "beside it"),
+    "dataset": ("a record", "found"),
     "fill": ("back end", "kernel", "verified", "the best", "ratio", "took"),
 }  # fmt: skip
 
