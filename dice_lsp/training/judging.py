@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import attrs
 
 from dice_lsp.config import Settings
-from dice_lsp.records import Document, Judged, JudgeJob
+from dice_lsp.records import Judged, JudgeJob, Unverified, Verified
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker.client import WorkerClient
@@ -92,6 +92,14 @@ async def judges(settings: Settings, count: int) -> AsyncIterator[Judges]:
         await pool.close()
 
 
-def document_of_text(text: str, name: str) -> Document:
-    """A text that lies in no file, as a document."""
-    return Document(f"file:///generated/{name}", 0, text)
+async def judged_and_timed(pool: Judges, job: JudgeJob, rival_text: str) -> Judged:
+    """A job's verdict and, if it is verified and a GPU is there, its time beside a rival's; as an editor's fill has them.
+
+    What fails under the stopwatch is not verified any more.
+    """
+    judged = await pool.judge(job)
+    if not pool.on_gpu or not isinstance(judged.verdict, Verified):
+        return judged
+    timed = await pool.judge(beside(attrs.evolve(job, verify=False, benchmark=True), rival_text))
+    verdict = judged.verdict if isinstance(timed.verdict, (Verified, Unverified)) else timed.verdict
+    return attrs.evolve(judged, verdict=verdict, timing=timed.timing, comparison=timed.comparison)

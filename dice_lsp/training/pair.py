@@ -5,6 +5,7 @@ of the usual ways of writing it. Plain and fast bodies share the launch, so a fi
 and how much faster it is can be measured by timing both in the same case.
 """
 
+import keyword
 import random
 import re
 from collections.abc import Callable, Mapping
@@ -171,7 +172,9 @@ def compose(family: Family, seed: int) -> Pair:
 
 def _file(task: Task, sketch: Sketch, head: str, rng: random.Random, unit: str) -> str:
     """Includes, reference, directive and the kernel without its body, in one of a few orders."""
-    by_torch = sketch.torch is not None and rng.random() < 0.3
+    # A parameter may be called `in`, which no expression of Python can name.
+    nameable = not any(keyword.iskeyword(argument.name) for argument in task.arguments)
+    by_torch = sketch.torch is not None and rng.random() < 0.3 and nameable
     name = task.name + rng.choice(["_cpu", "_cpu", "_ref", "_host"])
     code = reference_text(task, rng, name).replace("std::", "")
     reference = "\n".join(_broken(code, unit)) + "\n"
