@@ -28,9 +28,17 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "sets", nargs="*", metavar="SET", help=f"tasks to take, also as --set SET: {', '.join(SETS)} (default: heldout)"
     )
     parser.add_argument(
-        "--tasks", type=Path, metavar="DIR", help="where the folders `frozen` and `textbook` lie, or a folder of .cu files"
+        "--tasks",
+        type=Path,
+        metavar="DIR",
+        help="where the folders `frozen` and `textbook` lie, or a folder of .cu files",
     )
-    parser.add_argument("--samples", type=int, default=8, metavar="N", help="independent samples of each task")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="independent samples of each task (default: 8; for KernelBench the likeliest answer)",
+    )
     parser.add_argument("--per-family", type=int, default=2, metavar="N", help="tasks of each family")
     parser.add_argument("--limit", type=int, metavar="N", help="take only the first tasks of each set")
     parser.add_argument("--workers", type=int, metavar="N", help="judges at work at once (default: half the cores)")
@@ -39,14 +47,25 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and outcome there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
-    bench = parser.add_argument_group("KernelBench", "problems of a clone of KernelBench, for checkpoints that write whole files")
-    bench.add_argument("--kernelbench", type=Path, metavar="DIR", help="the clone; its problems lie in KernelBench/level1, ...")
+    bench = parser.add_argument_group(
+        "KernelBench", "problems of a clone of KernelBench, for checkpoints that write whole files"
+    )
+    bench.add_argument(
+        "--kernelbench", type=Path, metavar="DIR", help="the clone; its problems lie in KernelBench/level1, ..."
+    )
     bench.add_argument("--level", type=int, choices=(1, 2, 3), default=1)
     bench.add_argument("--problems", metavar="1,2,7", help="only these numbers")
     bench.add_argument("--trials", type=int, default=5, metavar="N", help="inputs that each answer must be right for")
-    bench.add_argument("--answers", type=Path, metavar="DIR", help="judge files N.py of this folder instead of asking a checkpoint")
     bench.add_argument(
-        "--allow-host-code", action="store_true", help="agree that Python which a model wrote is run on this machine, confined"
+        "--answers", type=Path, metavar="DIR", help="judge files N.py of this folder instead of asking a checkpoint"
+    )
+    bench.add_argument(
+        "--prompt", type=Path, metavar="FILE", help="what the checkpoint is asked, with $architecture in it"
+    )
+    bench.add_argument(
+        "--allow-host-code",
+        action="store_true",
+        help="agree that Python which a model wrote is run on this machine, confined",
     )
     add_settings(parser)
     parser.set_defaults(run=run)
@@ -61,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown:
         raise UsageError(f"there is no set {unknown[0]}; choose from {', '.join(SETS)}")
     settings = settings_of(arguments, user_settings())
+    arguments.samples = arguments.samples if arguments.samples is not None else 1 if arguments.kernelbench else 8
     if arguments.samples < 1 or arguments.per_family < 1 or arguments.trials < 1:
         raise UsageError("--samples, --per-family and --trials must be at least 1")
     if arguments.kernelbench is not None:
@@ -143,13 +163,17 @@ async def _evaluate(
         done += 1
         if sys.stderr.isatty():
             end = "\n" if done == total else "\r"
-            print(f"{done} of {total}: {result.task} {result.right} of {len(result.samples)}   ", end=end, file=sys.stderr)
+            print(
+                f"{done} of {total}: {result.task} {result.right} of {len(result.samples)}   ", end=end, file=sys.stderr
+            )
 
     async with judges(settings, workers) as pool:
         evaluation = Evaluation(
             sampler, pool, settings, samples=arguments.samples, decode=decode, twice=arguments.twice
         )
-        found: dict[str, Sequence[TaskScore]] = {name: await evaluation.run(tasks, tell) for name, tasks in sets.items()}
+        found: dict[str, Sequence[TaskScore]] = {
+            name: await evaluation.run(tasks, tell) for name, tasks in sets.items()
+        }
         about = {
             "model": sampler.name,
             "parameters": sampler.parameters,

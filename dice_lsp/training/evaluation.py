@@ -74,9 +74,7 @@ class TaskScore:
 
     def faster_than(self, factor: float) -> int:
         """Samples that are right and whose measured speed-up is above `factor` for certain."""
-        return sum(
-            item.kind == "verified" and item.low is not None and item.low > factor for item in self.samples
-        )
+        return sum(item.kind == "verified" and item.low is not None and item.low > factor for item in self.samples)
 
 
 @frozen
@@ -240,7 +238,12 @@ _COLUMNS = ("tasks", "pass@1", "pass@8", "greedy", "compiled", "solved", "fast_1
 
 def as_markdown(about: Mapping[str, Any], sets: Mapping[str, Sequence[TaskScore]], timed: bool) -> str:
     """A table for each set: a line for each family, then one for all."""
-    lines = [f"# {about['model']}", "", "; ".join(f"{key} {value}" for key, value in about.items() if key != "model"), ""]
+    lines = [
+        f"# {about['model']}",
+        "",
+        "; ".join(f"{key} {value}" for key, value in about.items() if key != "model"),
+        "",
+    ]
     for name, results in sets.items():
         lines += [f"## {name}", "", "| family | " + " | ".join(_COLUMNS) + " |"]
         lines.append("| --- |" + " ---: |" * len(_COLUMNS))

@@ -160,9 +160,7 @@ def row_formula(maker: Maker) -> Sketch:
     x, y = maker.buffer("in", rows, cols, pool=["x", "A", "in"]), maker.buffer("out", rows, pool=["y", "out", "res"])
     cell = f"{x}[@r * {cols} + @c]"
     form = maker.rng.choice(["fabsf(@x)", "tanhf(@x)", "1.0f / (1.0f + expf(-@x))", "fmaxf(@x, 0.0f)", "cosf(@x)"])
-    return rows_to_one(
-        maker, rows, cols, "0.0f", form.replace("@x", cell), ADDED, f"{y}[@r] = @v;", "row reduce"
-    )
+    return rows_to_one(maker, rows, cols, "0.0f", form.replace("@x", cell), ADDED, f"{y}[@r] = @v;", "row reduce")
 
 
 def row_count(maker: Maker) -> Sketch:

@@ -90,16 +90,17 @@ def row_variance(maker: Maker) -> Sketch:
         ("sum", "0.0f", cell, ADDED),
         ("v", "0.0f", f"({cell} - sum / {cols}) * ({cell} - sum / {cols})", ADDED),
     ]
-    return row_passes(
-        maker, rows, cols, passes, f"{y}[@r * {cols} + @c] = v / {cols};", "row variance"
-    )
+    return row_passes(maker, rows, cols, passes, f"{y}[@r * {cols} + @c] = v / {cols};", "row variance")
 
 
 def layer_norm(maker: Maker) -> Sketch:
     """Each row moved to mean 0 and scaled to variance 1."""
     rows, cols = maker.size(3, 40, _ROWS), maker.size(3, 40, _COLS)
     x = maker.buffer("in", rows, cols, pool=["x", "in", "inp"])
-    w, b = maker.buffer("in", cols, pool=["weight", "scale", "g_in"]), maker.buffer("in", cols, pool=["bias", "beta", "b"])
+    w, b = (
+        maker.buffer("in", cols, pool=["weight", "scale", "g_in"]),
+        maker.buffer("in", cols, pool=["bias", "beta", "b"]),
+    )
     y = maker.buffer("out", rows, cols, pool=["y", "out"])
     cell = f"{x}[@r * {cols} + @c]"
     passes = [
@@ -170,22 +171,33 @@ for (int row = first; row < first + 32 && row < {rows}; row++) {{
 
 def gather_rows(maker: Maker) -> Sketch:
     """Rows of a table in the order of a list."""
-    n, dim, table = maker.size(3, 40, ["n", "tokens"]), maker.size(3, 40, ["dim", "D"]), maker.size(9, 40, ["vocab", "V"])
+    n, dim, table = (
+        maker.size(3, 40, ["n", "tokens"]),
+        maker.size(3, 40, ["dim", "D"]),
+        maker.size(9, 40, ["vocab", "V"]),
+    )
     ids = maker.buffer("in", n, type_="int", pool=["ids", "indices", "tokens_in"])
     x = maker.buffer("in", table, dim, pool=["table", "weight", "emb"])
     y = maker.buffer("out", n, dim, pool=["out", "y", "dst"])
     sketch = plane(maker, n, dim, f"{y}[@r * {dim} + @c] = {x}[{ids}[@r] * {dim} + @c];", "gather rows")
-    return _changed(sketch, {n: "8192 | 129 | 33", dim: "1024 | 70 | 65", table: "8192 | 50 | 9"}, {ids: f"int(0, {table})"})
+    return _changed(
+        sketch, {n: "8192 | 129 | 33", dim: "1024 | 70 | 65", table: "8192 | 50 | 9"}, {ids: f"int(0, {table})"}
+    )
 
 
 def scatter_permuted(maker: Maker) -> Sketch:
     """Elements to the places that a permutation gives."""
     n = maker.size(20, 200)
-    x, p = maker.buffer("in", n, pool=["x", "in", "src"]), maker.buffer("in", n, type_="int", pool=["perm", "index_in", "to"])
+    x, p = (
+        maker.buffer("in", n, pool=["x", "in", "src"]),
+        maker.buffer("in", n, type_="int", pool=["perm", "index_in", "to"]),
+    )
     y = maker.buffer("out", n, pool=["out", "y", "dst"])
     launch, plain, fast = walk(maker, n, f"{y}[{p}[@i]] = {x}[@i];")
     cpu = f"for (int i = 0; i < {n}; i++) {{ {y}[{p}[i]] = {x}[i]; }}"
-    return Sketch(cpu, launch, plain, fast, {n: "4M | 4099 | 37"}, "scatter", inits={p: f"perm({n})"}, tolerance="exact")
+    return Sketch(
+        cpu, launch, plain, fast, {n: "4M | 4099 | 37"}, "scatter", inits={p: f"perm({n})"}, tolerance="exact"
+    )
 
 
 def convolve_1d(maker: Maker) -> Sketch:
@@ -193,7 +205,9 @@ def convolve_1d(maker: Maker) -> Sketch:
     n, taps = maker.size(40, 200), maker.rng.choice([3, 5, 7])
     x, w = maker.buffer("in", n, pool=["x", "in", "signal"]), maker.buffer("in", str(taps), pool=["taps", "w", "coef"])
     y = maker.buffer("out", f"{n} - {taps - 1}", pool=["y", "out", "dst"])
-    statement = f"float acc = 0.0f;\nfor (int k = 0; k < {taps}; k++) {{\n    acc += {w}[k] * {x}[@i + k];\n}}\n{y}[@i] = acc;"
+    statement = (
+        f"float acc = 0.0f;\nfor (int k = 0; k < {taps}; k++) {{\n    acc += {w}[k] * {x}[@i + k];\n}}\n{y}[@i] = acc;"
+    )
     launch, plain, fast = walk(maker, n, statement, last=f"{n} - {taps - 1}")
     plain = plain.replace(f"({n} - {taps - 1} + gridDim", f"({n} - {taps - 1} + gridDim")
     cpu = f"for (int i = 0; i < {n} - {taps - 1}; i++) {{ {statement.replace('@i', 'i')} }}"
@@ -203,7 +217,10 @@ def convolve_1d(maker: Maker) -> Sketch:
 def laplacian(maker: Maker) -> Sketch:
     """Four neighbours less four times the middle, zero on the border."""
     rows, cols = maker.size(4, 40, _ROWS), maker.size(4, 40, _COLS)
-    x, y = maker.buffer("in", rows, cols, pool=["u", "in", "x"]), maker.buffer("out", rows, cols, pool=["out", "lap", "y"])
+    x, y = (
+        maker.buffer("in", rows, cols, pool=["u", "in", "x"]),
+        maker.buffer("out", rows, cols, pool=["out", "lap", "y"]),
+    )
     at = f"@r * {cols} + @c"
     value = f"{x}[{at} - 1] + {x}[{at} + 1] + {x}[{at} - {cols}] + {x}[{at} + {cols}] - 4.0f * {x}[{at}]"
     statement = (

@@ -96,9 +96,7 @@ for (int i = {n} / 4 * 4 + t; i < {n}; i += gridDim.x * blockDim.x) {{
     {y}[i] = {formula.replace("@v", f"{x}[i]")};
 }}"""
     cpu = f"for (int i = 0; i < {n}; i++) {{ {y}[i] = {formula.replace('@v', f'{x}[i]')}; }}"
-    return Sketch(
-        cpu, launch, plain, (*fast, Fast("four floats at a time", vector)), {n: LINE}, name, torch
-    )
+    return Sketch(cpu, launch, plain, (*fast, Fast("four floats at a time", vector)), {n: LINE}, name, torch)
 
 
 def channel_affine(maker: Maker) -> Sketch:
@@ -202,13 +200,13 @@ def stencil_2d(maker: Maker) -> Sketch:
 
 def stencil_3d(maker: Maker) -> Sketch:
     """Six neighbours in space; fast is the innermost dimension along `threadIdx.x`."""
-    nz, ny, nx = (maker.size(4, 20, pool) for pool in (["nz", "depth", "D"], ["ny", "height", "H"], ["nx", "width", "W"]))
+    nz, ny, nx = (
+        maker.size(4, 20, pool) for pool in (["nz", "depth", "D"], ["ny", "height", "H"], ["nx", "width", "W"])
+    )
     x = maker.buffer("in", nz, ny, nx, pool=["in", "x", "u", "src"])
     y = maker.buffer("out", nz, ny, nx, pool=["out", "y", "dst"])
     at = f"(z * {ny} + row) * {nx} + col"
-    value = (
-        f"({x}[i - 1] + {x}[i + 1] + {x}[i - {nx}] + {x}[i + {nx}] + {x}[i - {nx} * {ny}] + {x}[i + {nx} * {ny}]) / 6.0f"
-    )
+    value = f"({x}[i - 1] + {x}[i + 1] + {x}[i - {nx}] + {x}[i + {nx}] + {x}[i - {nx} * {ny}] + {x}[i + {nx} * {ny}]) / 6.0f"
     inner = f"z > 0 && z < {nz} - 1 && row > 0 && row < {ny} - 1 && col > 0 && col < {nx} - 1"
     step = f"int i = {at}; if ({inner}) {{ {y}[i] = {value}; }} else {{ {y}[i] = {x}[i]; }}"
     cpu = (
@@ -426,7 +424,9 @@ def polynomial_steps(maker: Maker) -> Sketch:
     x = maker.buffer("in", n, pool=["x0_in", "x", "init", "in"])
     y = maker.buffer("out", n, pool=["out", "y", "state"])
     r = maker.rng.choice(["0.5f", "0.25f", "0.75f"])
-    statement = f"float v = {x}[@i];\nfor (int k = 0; k < {steps}; k++) {{\n    v = v - {r} * v * tanhf(v);\n}}\n{y}[@i] = v;"
+    statement = (
+        f"float v = {x}[@i];\nfor (int k = 0; k < {steps}; k++) {{\n    v = v - {r} * v * tanhf(v);\n}}\n{y}[@i] = v;"
+    )
     launch, plain, fast = walk(maker, n, statement)
     cpu = f"for (int i = 0; i < {n}; i++) {{ {statement.replace('@i', 'i')} }}"
     return Sketch(cpu, launch, plain, fast, {n: LINE}, "step update")

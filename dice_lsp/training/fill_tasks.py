@@ -55,7 +55,5 @@ def family_tasks(per_family: int, *, held_out: bool, seed: int = 0) -> list[Fill
     for number, family in enumerate(family_names(held_out)):
         for place in range(per_family):
             pair = make_pair(HELD_OUT_SEED + seed * 1_000_003 + number * 1009 + place, family=family)
-            tasks.append(
-                FillTask(pair.name, family, f"/generated/{pair.name}.cu", pair.text, pair.kernel, pair.plain)
-            )
+            tasks.append(FillTask(pair.name, family, f"/generated/{pair.name}.cu", pair.text, pair.kernel, pair.plain))
     return tasks

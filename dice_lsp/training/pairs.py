@@ -44,7 +44,12 @@ class Measured:
 
 
 async def measure(
-    pool: Judges, settings: Settings, count: int, first_seed: int, min_speedup: float, families: Sequence[str] | None = None
+    pool: Judges,
+    settings: Settings,
+    count: int,
+    first_seed: int,
+    min_speedup: float,
+    families: Sequence[str] | None = None,
 ) -> Measured:
     """At least `count` records, if as many can be had: of each pair every fast body that is worth keeping.
 
@@ -56,7 +61,9 @@ async def measure(
     while len(kept) < count and seed < last:
         seeds = range(seed, min(last, seed + max(4, count - len(kept))))
         pairs = [make_pair(one, family=families[one % len(families)] if families else None) for one in seeds]
-        for one, found in zip(seeds, await asyncio.gather(*(_bodies(pool, settings, pair) for pair in pairs)), strict=True):
+        for one, found in zip(
+            seeds, await asyncio.gather(*(_bodies(pool, settings, pair) for pair in pairs)), strict=True
+        ):
             for end, record in found:
                 if record is not None and not worth_keeping(record, min_speedup):
                     end, record = "not fast enough", None

@@ -83,14 +83,15 @@ class Sampler:
     def replies(
         self, prompt: Sequence[int], count: int, schedule: Schedule, seed: int, *, rows: int = 8
     ) -> tuple[Decoded | None, ...]:
-        """`count` independent draws after any prompt; None where one is missing."""
+        """What follows any prompt: the likeliest reply for a count of one, else `count` independent draws."""
         decoding = Decoding(
             self._network, prompt, schedule, stop_ids=self.loaded.info.stop_ids, rows=min(rows, count), seed=seed
         )
+        numbers = [GREEDY] if count == 1 else list(range(1, count + 1))
         found: dict[int, Decoded] = {}
-        for decoded in decoding.run(range(1, count + 1)):
+        for decoded in decoding.run(numbers):
             found.update(dict.fromkeys(decoded.candidates, decoded))
-        return tuple(found.get(number) for number in range(1, count + 1))
+        return tuple(found.get(number) for number in numbers)
 
 
 def threads(count: int) -> None:
