@@ -74,10 +74,10 @@ def _faults(tree: ast.Module) -> Iterator[str]:
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     if not any(node.name == "ModelNew" for node in classes):
         yield "it defines no class ModelNew"
-    for node in classes:
-        bases = {ast.unparse(base) for base in node.bases}
+    for defined in classes:
+        bases = {ast.unparse(base) for base in defined.bases}
         if bases & {"Model", "torch.Tensor", "Tensor"}:
-            yield f"the class {node.name} inherits from {sorted(bases)[0]}"
+            yield f"the class {defined.name} inherits from {sorted(bases)[0]}"
     for node in ast.walk(tree):
         where = f"line {getattr(node, 'lineno', 0)}"
         if isinstance(node, (ast.Try, ast.TryStar)):

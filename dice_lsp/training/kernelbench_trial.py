@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 COLD_BYTES = 256 << 20
@@ -44,7 +45,8 @@ def namespace(source: str, name: str) -> dict[str, Any]:
     """A module's names after it has run. Its lines are kept, so that tracebacks show them."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     found: dict[str, Any] = {"__name__": name.removesuffix(".py"), "__file__": name}
-    exec(compile(source, name, "exec"), found)  # noqa: S102 - that is what this confined child is for
+    # Running what a stranger wrote is what this confined process is for.
+    exec(compile(source, name, "exec"), found)
     return found
 
 
@@ -79,7 +81,7 @@ class Clock:
                 found.append((time.perf_counter() - began) * 1e3)
                 continue
             self._zero(self._cold)
-            begin, end = self._event(enable_timing=True), self._event(enable_timing=True)
+            begin, end = self._event(enable_timing=True), self._event(enable_timing=True)  # type: ignore[no-untyped-call]
             self.synchronize()
             begin.record()
             call()
@@ -102,18 +104,30 @@ def compared(got: Any, expected: Tensor, tolerance: float, close: Callable[..., 
         raise Failed("wrong", f"{what} is off by {difference:.3g}, more than {tolerance:g} allows")
 
 
-@torch.no_grad()
-def judge(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one answer against its problem and say how it ended."""
-    device = torch.device(order["device"])
-    tolerance, seed = float(order["tolerance"]), int(order["seed"])
-    close, clock = torch.allclose, Clock(device)
+@frozen
+class Known:
+    """What is known of a problem before an answer is loaded."""
+
+    arguments: list[Any]
+    make_inputs: Callable[[], Any]
+    seeds: list[int]
+    """Of the trials, then of the timed inputs, then of those that follow them at the same place."""
+    expected: list[Tensor]
+    """The reference's output for each seed, on the host."""
+    zeros_pass: bool
+    timed_inputs: list[Any]
+    reference_ms: list[float]
+
+
+def known(order: Mapping[str, Any], device: torch.device, clock: Clock) -> Known:
+    """Run the reference of a problem for every seed and time it."""
+    seed, tolerance = int(order["seed"]), float(order["tolerance"])
     problem = namespace(order["problem"], "problem.py")
+    make_inputs = problem["get_inputs"]
     seeded(seed)
     arguments = on_device(problem["get_init_inputs"](), device)
     seeded(seed)
     reference = problem["Model"](*arguments).to(device)
-    make_inputs = problem["get_inputs"]
     generator = random.Random(seed)
     seeds = [generator.randrange(1 << 31) for _ in range(int(order["trials"]) + 2)]
     expected: list[Tensor] = []
@@ -121,14 +135,30 @@ def judge(order: Mapping[str, Any]) -> dict[str, Any]:
         seeded(trial)
         output = reference(*on_device(make_inputs(), device))
         if not isinstance(output, Tensor):
-            raise Failed("run", "the problem's own model gives no tensor, which this harness cannot compare")
+            raise Failed("problem", "its own model gives no tensor, which this harness cannot compare")
         expected.append(output.cpu())
-    zeros_pass = all(close(torch.zeros_like(item), item, rtol=tolerance, atol=tolerance) for item in expected)
+    zeros_pass = all(torch.allclose(torch.zeros_like(item), item, rtol=tolerance, atol=tolerance) for item in expected)
     seeded(seeds[-2])
     timed_inputs = on_device(make_inputs(), device)
     reference_ms = clock.times_ms(lambda: reference(*timed_inputs), int(order["runs"]))
-    del reference, output
+    return Known(arguments, make_inputs, seeds, expected, zeros_pass, timed_inputs, reference_ms)
 
+
+def overwrite_free_memory(like: Tensor, device: torch.device) -> None:
+    """Fill what the allocator hands out next for such an output, so that an output that is never written is no old result."""
+    filler = torch.finfo(like.dtype).max if like.dtype.is_floating_point else 77
+    held = [torch.full(like.shape, filler, dtype=like.dtype, device=device) for _ in range(4)]
+    del held
+
+
+@torch.no_grad()
+def judge(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one answer against its problem and say how it ended. Raises `Failed`."""
+    device = torch.device(order["device"])
+    tolerance, seed = float(order["tolerance"]), int(order["seed"])
+    close, equal, clock = torch.allclose, torch.equal, Clock(device)
+    facts = known(order, device, clock)
+    seeds, expected, timed_inputs = facts.seeds, facts.expected, facts.timed_inputs
     try:
         model_class = namespace(order["answer"], "answer.py")["ModelNew"]
         clock.synchronize()
@@ -138,7 +168,7 @@ def judge(order: Mapping[str, Any]) -> dict[str, Any]:
         raise Failed("compile", _last_line(error)) from error
     try:
         seeded(seed)
-        model = model_class(*arguments).to(device)
+        model = model_class(*facts.arguments).to(device)
         clock.synchronize()
     except BaseException as error:
         raise Failed("load", _last_line(error)) from error
@@ -153,13 +183,14 @@ def judge(order: Mapping[str, Any]) -> dict[str, Any]:
 
     for number, trial in enumerate(seeds[:-2]):
         seeded(trial)
-        inputs = on_device(make_inputs(), device)
+        inputs = on_device(facts.make_inputs(), device)
+        overwrite_free_memory(expected[number], device)
         before = [value.clone() if isinstance(value, Tensor) else value for value in inputs]
         compared(
             run(inputs, f"trial {number + 1}"), expected[number], tolerance, close, f"the output of trial {number + 1}"
         )
         for place, (value, kept) in enumerate(zip(inputs, before, strict=True)):
-            if isinstance(value, Tensor) and not torch.equal(value, kept):
+            if isinstance(value, Tensor) and not equal(value, kept):
                 raise Failed("wrong", f"it changes its input {place}")
     compared(run(timed_inputs, "the timed inputs"), expected[-2], tolerance, close, "the output for the timed inputs")
     try:
@@ -167,13 +198,13 @@ def judge(order: Mapping[str, Any]) -> dict[str, Any]:
     except BaseException as error:
         raise Failed("run", f"while it was timed: {_last_line(error)}") from error
     seeded(seeds[-1])
-    for value, fresh in zip(timed_inputs, on_device(make_inputs(), device), strict=True):
+    for value, fresh in zip(timed_inputs, on_device(facts.make_inputs(), device), strict=True):
         if isinstance(value, Tensor):
             value.copy_(fresh)
     again = run(timed_inputs, "after the timing")
     compared(again, expected[-1], tolerance, close, "the output for new values at the same place")
     return {
-        "stage": "right", "reason": "", "reference_ms": reference_ms, "answer_ms": answer_ms, "zeros_pass": zeros_pass,
+        "stage": "right", "reason": "", "reference_ms": facts.reference_ms, "answer_ms": answer_ms, "zeros_pass": facts.zeros_pass,
         "timed": device.type == "cuda",
     }  # fmt: skip
 
