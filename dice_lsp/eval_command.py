@@ -183,4 +183,4 @@ async def _evaluate(
             "model_device": sampler.device,
             "judged_on": pool.device,
         }
-        return about, found, pool.on_gpu
+        return about, found, pool.times

@@ -197,8 +197,10 @@ class Evaluation:
             return Outcome("refused")
         filled = region.prefix + text + region.suffix
         job = job_of(filled, task.path, task.kernel, self.settings)
-        # The reference is read from the task, so that no sample can bring its own.
-        job = attrs.evolve(job, reference_text=task.text)
+        # Launch and reference are read from the task, so that no sample can bring its own.
+        assert region.kernel is not None
+        spec = launch_spec(task.text, region.kernel, parse(task.text))
+        job = attrs.evolve(job, reference_text=task.text, spec=spec)
         judged = await judged_and_timed(self.judges, job, task.solved())
         kind = kind_of(judged)
         if kind == "verified" and self.twice:

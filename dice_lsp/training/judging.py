@@ -49,6 +49,7 @@ class Judges:
     """A pool of workers. Each judges one job at a time; a worker that dies is started again by its client."""
 
     def __init__(self, settings: Settings, count: int) -> None:
+        self._settings = settings
         self._clients = [WorkerClient(settings) for _ in range(max(1, count))]
         self._free: asyncio.Queue[WorkerClient] = asyncio.Queue()
         self._timing = asyncio.Lock()
@@ -68,8 +69,13 @@ class Judges:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether times can be measured."""
+        """Whether times could be measured."""
         return self.device not in ("", "host")
+
+    @property
+    def times(self) -> bool:
+        """Whether times are measured: where there is a GPU and the settings do not forbid it."""
+        return self.on_gpu and self._settings.benchmark
 
     async def judge(self, job: JudgeJob) -> Judged:
         """The answer about a job, from the next worker that is free. Jobs that time come one after another."""
@@ -98,7 +104,7 @@ async def judged_and_timed(pool: Judges, job: JudgeJob, rival_text: str) -> Judg
     What fails under the stopwatch is not verified any more.
     """
     judged = await pool.judge(job)
-    if not pool.on_gpu or not isinstance(judged.verdict, Verified):
+    if not pool.times or not isinstance(judged.verdict, Verified):
         return judged
     timed = await pool.judge(beside(attrs.evolve(job, verify=False, benchmark=True), rival_text))
     verdict = judged.verdict if isinstance(timed.verdict, (Verified, Unverified)) else timed.verdict

@@ -10,12 +10,12 @@ import random
 import re
 from collections.abc import Callable, Mapping
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from dice_lsp.records import Document, Region
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.selection import body_region
-from dice_lsp.training.examples import kernel_text, reference_text
+from dice_lsp.training.examples import FLOAT_CALL, kernel_text, reference_text
 from dice_lsp.training.maker import Maker, Task, finish
 from dice_lsp.training.tasks import EXCLUDED_CLASSES
 
@@ -153,6 +153,8 @@ def _composed(family: Family, seed: int, rng: random.Random) -> Pair:
     maker.rare = rng.choice([0.0, 0.0, 0.3, 0.6])
     maker.taken |= set(LOCALS)
     sketch = family.sketch(maker)
+    if rng.random() < 0.15:
+        sketch = _in_double(sketch, maker)
     cpu = _ADDED_TO.sub(r"\1 += ", sketch.cpu)
     task = finish(maker, family.name, sketch.plain, cpu, sketch.launch, topic=sketch.topic, torch=sketch.torch)
     parameters = {argument.name for argument in task.arguments}
@@ -176,6 +178,27 @@ def _composed(family: Family, seed: int, rng: random.Random) -> Pair:
         torch=sketch.torch,
         plain=plain,
         fast=fast,
+    )
+
+
+def _in_double(sketch: Sketch, maker: Maker) -> Sketch:
+    """The same in double precision; a sketch that loads four floats at once stays as it is."""
+    if any("float4" in fast.body for fast in sketch.fast) or not any(item.type == "float" for item in maker.arguments):
+        return sketch
+
+    def doubled(text: str) -> str:
+        text = re.sub(r"\bfloat\b", "double", FLOAT_CALL.sub(lambda match: f"{match.group(1)}(", text))
+        return re.sub(r"\b(\d+\.\d+(?:e-?\d+)?|\d+e-?\d+)f\b", r"\1", text)
+
+    maker.element = "double"
+    maker.arguments[:] = [
+        evolve(item, type="double" if item.type == "float" else item.type) for item in maker.arguments
+    ]
+    return evolve(
+        sketch,
+        cpu=doubled(sketch.cpu),
+        plain=doubled(sketch.plain),
+        fast=tuple(Fast(item.technique, doubled(item.body)) for item in sketch.fast),
     )
 
 

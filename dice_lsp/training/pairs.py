@@ -115,9 +115,10 @@ async def _run(arguments: argparse.Namespace, settings: Settings) -> int:
             faults = await check(pool, settings, arguments.seed, arguments.check)
             print("\n".join(faults) or f"every body is verified on {pool.device}")
             return 1 if faults else 0
-        if not pool.on_gpu:
+        if not pool.times:
+            why = "with --no-benchmark" if pool.on_gpu else "without a GPU"
             raise UsageError(
-                "no speed-up can be measured without a GPU, so no pair is kept: run this on a machine that has one"
+                f"no speed-up can be measured {why}, so no pair is kept: run this where times are measured"
             )
         found = await measure(pool, settings, arguments.count, arguments.seed, arguments.min_speedup, arguments.family)
     write_records(arguments.out, found.records)

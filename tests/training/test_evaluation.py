@@ -96,7 +96,7 @@ class FakeSampler:
 class FakeJudges:
     """Judges by the words of a body; remembers its jobs."""
 
-    on_gpu, device = True, "a GPU"
+    on_gpu, times, device = True, True, "a GPU"
 
     def __init__(self) -> None:
         self.jobs: list[JudgeJob] = []

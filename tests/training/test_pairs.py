@@ -19,7 +19,7 @@ FAMILIES = ["row sum", "transpose"]
 class FakeJudges:
     """Every body is right; how much faster it is depends on the family."""
 
-    on_gpu, device = True, "a GPU"
+    on_gpu, times, device = True, True, "a GPU"
 
     async def judge(self, job: JudgeJob) -> Judged:
         evidence = Evidence("key", "slice", self.device, "1", "13", "2026-12-01T00:00:00+00:00")
