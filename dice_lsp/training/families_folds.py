@@ -8,7 +8,7 @@ from dice_lsp.training.pair import Fast, Sketch
 _ROWS = ["rows", "M", "n_rows", "batch", "B"]
 _COLS = ["cols", "N", "n_cols", "dim", "D"]
 TALL = ("16384 | 70 | 33", "1024 | 65 | 37")
-LINE = "16M | 4099 | 37"
+LINE = "8M | 4099 | 37"
 
 
 def folded(name: str, joined: str, width: int = 16) -> str:

@@ -5,7 +5,7 @@ from dice_lsp.training.pair import Fast, Sketch
 
 _ROWS = ["rows", "M", "height", "h", "n_rows", "H"]
 _COLS = ["cols", "N", "width", "w", "n_cols", "W"]
-LINE = "16M | 4099 | 37"
+LINE = "8M | 4099 | 37"
 PLANE = ("4096 | 129 | 33", "4096 | 70 | 65")
 
 
