@@ -29,7 +29,7 @@ from dice_lsp.command_line import UsageError, write_whole
 from dice_lsp.config import Settings
 from dice_lsp.process import Limits, module_command, run
 from dice_lsp.records import DecodeSettings
-from dice_lsp.training.kernelbench_screen import screen_file
+from dice_lsp.training.kernelbench_screen import computes, screen_file
 from dice_lsp.worker.confine import asked_level, landlock_abi
 
 EXCESSIVE = 10.0
@@ -139,6 +139,8 @@ class Summary:
     fast_2: float
     excessive: int
     """Right answers with a speed-up above ten: they count, and should be looked at."""
+    wrapping: int
+    """Right answers that compute a part with torch's own operators, whatever their kernels do."""
     solved: float
     """Share of the problems with a right answer."""
 
@@ -199,6 +201,8 @@ def judge_answer(
     if stage != "right":
         return attrs.evolve(ended, stage=stage, reason=reason)
     remarks = list(screened.remarks)
+    if found["trials"] < trials:
+        remarks.append(f"{found['trials']} trials only: the outputs of more do not fit the memory")
     if found["zeros_pass"]:
         remarks.append("zeros would pass for this problem too")
     ended = attrs.evolve(ended, stage=stage, remarks=tuple(remarks))
@@ -242,6 +246,7 @@ def summarise(results: Sequence[Answered]) -> Summary:
         right=share(lambda item: item.right),
         fast_1=share(lambda item: fast(item, 1.0)),
         fast_2=share(lambda item: fast(item, 2.0)),
+        wrapping=sum(item.right and any(map(computes, item.remarks)) for item in results),
         excessive=sum(fast(item, EXCESSIVE) for item in results),
         solved=statistics.fmean(any(item.right for item in items) for items in grouped.values()),
     )
@@ -309,9 +314,12 @@ def as_markdown(about: dict[str, Any], summary: Summary, results: Sequence[Answe
         "; ".join(f"{key} {value}" for key, value in about.items()),
         "",
     ]
-    lines += ["| problems | samples | compiled | right | fast_1 | fast_2 | above 10x |", "| ---: |" + " ---: |" * 6]
+    lines += [
+        "| problems | samples | compiled | right | fast_1 | fast_2 | above 10x | with torch |",
+        "| ---: |" + " ---: |" * 7,
+    ]
     shares = " | ".join(f"{value:.1%}" for value in (summary.compiled, summary.right, summary.fast_1, summary.fast_2))
-    lines += [f"| {summary.problems} | {summary.samples} | {shares} | {summary.excessive} |", ""]
+    lines += [f"| {summary.problems} | {summary.samples} | {shares} | {summary.excessive} | {summary.wrapping} |", ""]
     lines += ["| problem | ended | speed-up | why, and what to know |", "| --- | --- | ---: | --- |"]
     for item in results:
         speed = "" if item.speedup is None else f"{item.speedup:.2f}"

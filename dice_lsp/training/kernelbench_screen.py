@@ -70,6 +70,11 @@ def screen_file(source: str) -> Screened:
     return Screened(reason, tuple(sorted(set(_remarks(tree)))))
 
 
+def computes(remark: str) -> bool:
+    """Whether a remark says that torch computes a part of the answer."""
+    return remark.startswith(("computes with", "uses the layer"))
+
+
 def _faults(tree: ast.Module) -> Iterator[str]:
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     if not any(node.name == "ModelNew" for node in classes):

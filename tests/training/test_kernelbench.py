@@ -109,6 +109,16 @@ def test_a_wrong_answer_is_found(body: str, stage: str, said: str) -> None:
     assert found["stage"] == stage and said in found["reason"], found
 
 
+def test_a_model_may_carry_a_state_from_call_to_call() -> None:
+    """Recurrent problems of level 3 do; the answer is called as often and in the same order as the reference."""
+    state = "self.__dict__.setdefault('calls', torch.zeros(1)).add_(1)"
+    problem = PROBLEM.source.replace("return x", f"{state}\n        return self.calls * x")
+    text = answer(f"{state}; return self.calls * x * self.factor + self.weight")
+    assert ended({**order(text), "problem": problem})["stage"] == "right"
+    late = answer(f"{state}; return (self.calls + 1) * x * self.factor + self.weight")
+    assert ended({**order(late), "problem": problem})["stage"] == "wrong"
+
+
 def test_an_answer_cannot_write_or_reach_the_network(tmp_path: Path) -> None:
     """The screen is not what keeps it in: this goes through names that no screen knows."""
     target = tmp_path / "written"
@@ -192,12 +202,12 @@ def test_figures_give_each_problem_the_same_weight() -> None:
     results = [
         Answered(1, "a", "right", speedup=3.0),
         Answered(1, "a", "wrong"),
-        Answered(2, "b", "right", speedup=0.5),
+        Answered(2, "b", "right", speedup=0.5, remarks=("computes with torch's matmul",)),
         Answered(3, "c", "compile"),
         Answered(4, "d", "right", speedup=50.0),
     ]
     found = summarise(results)
-    assert (found.problems, found.samples, found.excessive) == (4, 5, 1)
+    assert (found.problems, found.samples, found.excessive, found.wrapping) == (4, 5, 1, 1)
     assert found.right == pytest.approx((0.5 + 1 + 0 + 1) / 4)
     assert found.fast_1 == found.fast_2 == pytest.approx((0.5 + 0 + 0 + 1) / 4)
     assert found.compiled == pytest.approx(3 / 4) and found.solved == pytest.approx(3 / 4)
