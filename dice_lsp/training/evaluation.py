@@ -156,7 +156,7 @@ class Evaluation:
     async def run(
         self, tasks: Sequence[FillTask], on_task: Callable[[TaskScore], None] | None = None
     ) -> list[TaskScore]:
-        """The scores, in the order of the tasks. `on_task` hears of each as it ends."""
+        """The scores, in the order of the tasks. `on_task` hears of each as it ends. Raises `CheckpointError`."""
         running: list[asyncio.Task[TaskScore]] = []
 
         async def finish(task: FillTask, written: Samples) -> TaskScore:
@@ -165,10 +165,18 @@ class Evaluation:
                 on_task(result)
             return result
 
+        refused: CheckpointError | None = None
         async with asyncio.TaskGroup() as group:
             for number, task in enumerate(tasks):
-                written = await asyncio.to_thread(self._sample, task, number)
+                try:
+                    written = await asyncio.to_thread(self._sample, task, number)
+                except CheckpointError as error:
+                    # Raised here it would come out inside a group.
+                    refused = error
+                    break
                 running.append(group.create_task(finish(task, written)))
+        if refused is not None:
+            raise refused
         return [item.result() for item in running]
 
     def _sample(self, task: FillTask, number: int) -> Samples:

@@ -10,6 +10,7 @@ import pytest
 
 from dice_lsp.__main__ import main
 from dice_lsp.config import Settings
+from dice_lsp.diffusion.checkpoint import CheckpointError
 from dice_lsp.records import (
     Comparison,
     CompileFailed,
@@ -166,6 +167,22 @@ def test_a_second_judgement_can_overturn_the_first() -> None:
     assert evaluated(FakeJudges(), None, body("lucky")).right == 1
     found = evaluated(FakeJudges(), None, body("lucky"), body("slow"), twice=True)
     assert [item.kind for item in found.samples] == ["overturned", "verified"]
+
+
+def test_a_checkpoint_that_refuses_a_task_is_no_group_of_errors() -> None:
+    class Refusing(FakeSampler):
+        def samples(self, *_: object, **__: object) -> Samples:
+            raise CheckpointError("too long")
+
+    evaluation = Evaluation(
+        Refusing(None),  # type: ignore[arg-type]
+        FakeJudges(),  # type: ignore[arg-type]
+        Settings(),
+        samples=1,
+        decode=DecodeSettings(),
+    )
+    with pytest.raises(CheckpointError, match="twice: too long"):
+        asyncio.run(evaluation.run([TASK, TASK]))
 
 
 def test_the_command_evaluates_the_shipped_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

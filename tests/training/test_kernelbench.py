@@ -119,28 +119,40 @@ def test_a_model_may_carry_a_state_from_call_to_call() -> None:
     assert ended({**order(late), "problem": problem})["stage"] == "wrong"
 
 
-def test_an_answer_cannot_write_or_reach_the_network(tmp_path: Path) -> None:
-    """The screen is not what keeps it in: this goes through names that no screen knows."""
-    target = tmp_path / "written"
-    head = HEAD + f"torch.save(torch.zeros(1), {str(target)!r})\n"
-    found = judged(answer("return x * self.factor + self.weight", head))
-    assert found.stage == "compile" and not target.exists(), found
-    head = HEAD + "import urllib.request as web\nweb.urlopen('http://127.0.0.1:9', timeout=2)\n"
-    found = judged(answer("return x * self.factor + self.weight", head))
-    assert found.stage == "compile" and "not permitted" in found.reason, found
+def unscreened(text: str) -> dict[str, str]:
+    """What the confined child says of an answer that nobody has read before."""
+    child = run(
+        module_command("dice_lsp.training.kernelbench_child"),
+        deadline_s=60,
+        stdin=json.dumps(order(text)).encode(),
+        limits=CHILD_LIMITS,
+    )
+    found: dict[str, str] = json.loads(child.stdout)
+    return found
+
+
+def test_the_child_can_neither_write_nor_read_a_home_nor_reach_the_network(tmp_path: Path) -> None:
+    """The screen is not what keeps an answer in."""
+    written, kept = tmp_path / "written", tmp_path / "kept"
+    kept.write_text("a secret")
+    tries = [
+        f"open({str(written)!r}, 'w')",
+        f"open({str(kept)!r}).read()",
+        "web.urlopen('http://127.0.0.1:9', timeout=2)",
+    ]
+    head = HEAD + "import urllib.request as web\nsaid = []\n"
+    for line in tries:
+        head += f"try:\n    {line}\n    said.append('done')\nexcept OSError as error:\n    said.append(str(error))\n"
+    found = unscreened(answer("return x", head + "raise RuntimeError(' / '.join(said))\n"))
+    assert found["stage"] == "compile" and not written.exists()
+    assert found["reason"].count("ermi") == 3 and "done" not in found["reason"], found
 
 
 def test_patches_come_too_late() -> None:
     """What is expected, and what compares, is there before an answer is loaded; so nothing hangs on the screen alone."""
     head = HEAD + "torch.allclose = lambda *_, **__: True\ntorch.randn = lambda *size: torch.zeros(size)\n"
     assert screen_file(answer("return x", head)).refused is not None
-    child = run(
-        module_command("dice_lsp.training.kernelbench_child"),
-        deadline_s=60,
-        stdin=json.dumps(order(answer("return torch.zeros_like(x)", head))).encode(),
-        limits=CHILD_LIMITS,
-    )
-    found = json.loads(child.stdout)
+    found = unscreened(answer("return torch.zeros_like(x)", head))
     assert found["stage"] == "wrong" and "off by" in found["reason"], found
 
 
