@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dice_lsp import __version__, capture_command, check_command, dataset_command
+from dice_lsp import __version__, capture_command, check_command, dataset_command, eval_command
 from dice_lsp.command_line import (
     UsageError,
     add_settings,
@@ -128,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     use.set_defaults(run=_model_use)
 
     dataset_command.add_parser(commands)
+    eval_command.add_parser(commands)
     commands.add_parser("train", help="train the small checkpoint; see `dice-lsp train --help`", add_help=False)
 
     settings = commands.add_parser("settings", help="every setting with its default and meaning")

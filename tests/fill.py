@@ -32,8 +32,7 @@ from dice_lsp.records import (
     Verified,
     Wrong,
 )
-from dice_lsp.source.kernels import parse
-from dice_lsp.source.selection import body_region
+from dice_lsp.training.fill_tasks import file_task
 
 DATA = Path(__file__).parent / "data"
 
@@ -60,10 +59,7 @@ class TaskResult:
 
 def emptied_region(path: Path) -> Region:
     """The task of a file: its kernel's body, taken out of the text."""
-    text = path.read_text()
-    kernel = parse(text).kernels[0]
-    document = Document(path.as_uri(), 0, text[: kernel.body_start] + "\n" + text[kernel.body_end :])
-    return body_region(document, parse(document.text).kernels[0])
+    return file_task(path).region()
 
 
 async def run_task(engine: Engine, path: Path, candidates: int) -> TaskResult:

@@ -66,7 +66,7 @@ def _type(name: str) -> str:
     return "unsigned int" if name == "unsigned" else name
 
 
-_FLOAT_CALL = re.compile(
+FLOAT_CALL = re.compile(
     r"\b(exp|log|sqrt|tanh|sin|cos|floor|ceil|trunc|round|fabs|fmax|fmin|pow|fmod|erf|rint|expm1|log1p|log2|log10|exp2|atan|atan2|hypot|cbrt|sinh|copysign|fdim|fma)f\("
 )
 
@@ -75,7 +75,7 @@ def _host_style(body: str, rng: random.Random) -> str:
     """Spell mathematics as host code does: `expf`, `std::exp`, or plain `exp`; `std::max` for `fmaxf`."""
     style = rng.choices(["f", "std", "plain"], [55, 30, 15])[0]
     if style == "std":
-        body = _FLOAT_CALL.sub(lambda match: f"std::{match.group(1)}(", body)
+        body = FLOAT_CALL.sub(lambda match: f"std::{match.group(1)}(", body)
         if rng.random() < 0.8:
             body = (
                 body.replace("std::fmax(", "std::max(")
@@ -84,7 +84,7 @@ def _host_style(body: str, rng: random.Random) -> str:
             )
         body = re.sub(r"(?<!std::)\b(max|min)\(", r"std::\1(", body)
     elif style == "plain":
-        body = _FLOAT_CALL.sub(lambda match: f"{match.group(1)}(", body)
+        body = FLOAT_CALL.sub(lambda match: f"{match.group(1)}(", body)
         if rng.random() < 0.5:
             body = re.sub(r"\b(\d+\.\d+|\d+e-?\d+)f\b", r"\1", body)
     return body

@@ -305,6 +305,16 @@ def compiler_policy(compiler: str, read: Sequence[str], write: Sequence[str] = (
     return Policy((*_SYSTEM, "/dev", *own, *toolkit_places(), *read), (*_DEVICES, *write), programs=True)
 
 
+def python_program_policy(read: Sequence[str], write: Sequence[str]) -> Policy:
+    """For Python that a stranger wrote: it uses the GPU and starts compilers, and writes only in the folders named."""
+    devices = [path for pattern in _GPU_DEVICES for path in glob.glob(pattern)]
+    homes = [
+        _home_of(found) for name in ("nvcc", "ninja", *_HOST_COMPILERS) if (found := shutil.which(name)) is not None
+    ]
+    places = (*_SYSTEM, "/dev", *python_places(), *toolkit_places(), *homes, *read)
+    return Policy(places, (*_DEVICES, *devices, *write), programs=True, own_threads=True)
+
+
 def program_policy(files: Sequence[str]) -> Policy:
     """For a program of ours that needs its own files and the system's libraries, and writes nothing."""
     return Policy((*_SYSTEM, "/dev", *files), _DEVICES, programs=True)

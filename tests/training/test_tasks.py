@@ -54,11 +54,16 @@ def test_the_referee_sees_a_wrong_kernel(tmp_path: Path) -> None:
 
 
 def _compile_log(tasks: list[Task]) -> str:
-    parts = [DEVICE_PRELUDE]
+    parts = []
     for index, task in enumerate(tasks):
         parts.append(f"namespace t{index} {{\n{task.declarations}{kernel_text(task)}\n}}")
         parts += [f"#undef {name}" for name in re.findall(r"#define (\w+)", task.declarations)]
-    source = "\n".join(parts).encode()
+    return compile_log("\n".join(parts))
+
+
+def compile_log(kernels: str) -> str:
+    """What NVRTC says of kernels; nothing when all compile."""
+    source = (DEVICE_PRELUDE + kernels).encode()
     status, program = nvrtc.nvrtcCreateProgram(source, b"tasks.cu", 0, [], [])
     assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
     (status,) = nvrtc.nvrtcCompileProgram(program, 2, [b"--gpu-architecture=compute_80", b"-w"])
