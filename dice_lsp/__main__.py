@@ -187,6 +187,10 @@ def _worker(arguments: argparse.Namespace) -> int:
 
 
 def _train(options: Sequence[str]) -> int:
+    if options[:1] == ["sft"]:
+        from dice_lsp.training.sft import main as tune
+
+        return tune(options[1:])
     from dice_lsp.training.tiny import main as train_main
 
     train_main(options)
