@@ -116,6 +116,12 @@ class Recipe:
         if strange:
             known = ", ".join(map(str, sorted(trainee.info.block_sizes)))
             raise TrainingError(f"block size {strange[0]} is not one of {trainee.info.name}: choose from {known}")
+        assert recipe.cutoff is not None
+        if recipe.cutoff + max(recipe.block_sizes) > trainee.info.max_tokens:
+            raise TrainingError(
+                f"samples of {recipe.cutoff} tokens are longer than the {trainee.info.max_tokens} positions of "
+                f"{trainee.info.name}: choose a smaller --cutoff"
+            )
         if recipe.optimiser not in ("adamw", "muon"):
             raise TrainingError(f"optimiser {recipe.optimiser!r} is unknown: choose adamw or muon")
         if recipe.optimiser == "muon" and recipe.lora_rank:
@@ -238,8 +244,7 @@ class Run:
         if resume and not (out / STATE).is_file():
             raise TrainingError(f"{out} holds no {STATE}, so there is no run to go on with: leave out --resume")
         path = resolve(recipe.model)
-        positions = recipe.cutoff or 6144
-        trainee = load_trainee(path, processes.device, recipe.lora_rank, min(positions + 64, _positions(path)))
+        trainee = load_trainee(path, processes.device, recipe.lora_rank, (recipe.cutoff or 6144) + 64)
         recipe = recipe.completed(trainee, processes.count)
         assert recipe.micro_rows and recipe.row_length
         flex = processes.device.type == "cuda"
@@ -436,12 +441,6 @@ def _steps(plan: Plan, place: Place, recipe: Recipe) -> Generator[tuple[list[Row
         if len(rows) == recipe.rows:
             yield rows, after
             rows = []
-
-
-def _positions(path: Path) -> int:
-    from dice_lsp.diffusion.checkpoint import read
-
-    return read(path).max_tokens
 
 
 def _fingerprint(recipe: Recipe) -> dict[str, Any]:

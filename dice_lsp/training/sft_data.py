@@ -260,7 +260,7 @@ class Stream:
         for number, rows in self._chunks():
             # A source of which nothing fits would be searched for ever.
             empty = 0 if rows else empty + 1
-            if empty == 8:
+            if empty == 2:
                 return
             first = self.place.row if number == self.place.chunk else 0
             for at in range(first, len(rows)):

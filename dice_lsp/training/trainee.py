@@ -64,11 +64,6 @@ def load_trainee(path: Path, device: str | torch.device = "cpu", lora_rank: int 
     """
     loaded = load(path, "cpu")
     config = loaded.network.config
-    if positions > config.max_position_embeddings:
-        raise TrainingError(
-            f"documents of {positions} tokens are longer than the {config.max_position_embeddings} positions of "
-            f"{loaded.info.name}: choose a smaller --cutoff"
-        )
     where = torch.device(device)
     frozen_dtype = torch.bfloat16 if lora_rank and where.type == "cuda" else torch.float32
     with torch.device("meta"):
@@ -81,7 +76,7 @@ def load_trainee(path: Path, device: str | torch.device = "cpu", lora_rank: int 
         assign=True,
     )
     # The rotary tables are no part of a state: they are made again, for the longest document.
-    network._grow_rope(max(positions, 64))
+    network._grow_rope(min(positions, config.max_position_embeddings))
     for weight in network.parameters():
         weight.requires_grad_(not lora_rank)
     if lora_rank:
