@@ -145,16 +145,19 @@ def source_named(name: str, seed: int) -> Source:
 def read_exchanges(path: Path) -> tuple["Exchange | Conversation", ...]:
     """The CuKe records of a file. Raises `TrainingError`, one sentence with the line's number."""
     from dice_lsp.dataset.cuke import CukeError, read_records, training_request
+    from dice_lsp.dataset.exchange import published
 
+    exchanges: list[Exchange | Conversation] = []
     try:
-        return tuple(
-            Conversation(record.prompt, record.middle)
-            if record.whole_file
-            else Exchange(training_request(record), record.middle)
-            for record in read_records(path)
-        )
+        for record in read_records(path):
+            if record.whole_file or record.reference_kind == "pytorch":
+                both = published(record)
+                exchanges.append(Conversation(both["prompt"], both["response"]))
+            else:
+                exchanges.append(Exchange(training_request(record), record.middle))
     except CukeError as error:
         raise TrainingError(str(error)) from error
+    return tuple(exchanges)
 
 
 def sample_of(layout: Layout, exchange: "Exchange | Conversation") -> Sample | None:

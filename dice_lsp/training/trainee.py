@@ -19,11 +19,12 @@ from torch import Tensor
 from dice_lsp.diffusion.checkpoint import CheckpointInfo, Tokenizer, load
 from dice_lsp.diffusion.model import SDAR
 from dice_lsp.diffusion.prompt import Layout, layout_for
-from dice_lsp.training.export import quantise
 
 ADAPTED = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 """Every matrix of a layer, which the LoRA authors' later studies found to matter more than the rank."""
 SHARD_BYTES = 4 << 30
+SMALL = 100_000_000
+"""Weights below which a network is kept in fp32."""
 
 
 class TrainingError(Exception):
@@ -102,20 +103,17 @@ def _adapt(network: SDAR, rank: int) -> None:
 def save_trained(folder: Path, trainee: Trainee, about: Mapping[str, Any]) -> None:
     """Write a checkpoint that `dice-lsp infill --model FOLDER` loads; `about` goes into its `training.json`.
 
-    Weights are int8 where those of the base were, bf16 otherwise. The config goes last and replaces an older one at
-    once, so that a folder half written is never taken for a whole one.
+    Weights are fp32, bf16 in large networks, and never int8: weights that were read from int8 lie on its grid, and what
+    was learned since, mostly less than half a step of it, would be rounded away. To ship, quantise once (`export`).
+    The config goes last and replaces an older one at once, so that a folder half written is never taken for a whole one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     info = trainee.info
     (folder / "config.json").unlink(missing_ok=True)
     for stale in folder.glob("*.safetensors*"):
         stale.unlink()
-    small = "quantisation" in (info.raw.get("dice_lsp") or {})
-    weights = trainee.weights()
-    if small:
-        _save(folder, quantise(weights))
-    else:
-        _save(folder, {name: weight.to("cpu", torch.bfloat16) for name, weight in weights.items()})
+    dtype = torch.float32 if trainee.network.config.parameters < SMALL else torch.bfloat16
+    _save(folder, {name: weight.to("cpu", dtype) for name, weight in trainee.weights().items()})
     for file in info.path.iterdir():
         if file.suffix in (".json", ".txt", ".jinja") and file.name not in ("config.json", "training.json"):
             if not file.name.endswith(".safetensors.index.json") and file.resolve() != (folder / file.name).resolve():
@@ -124,9 +122,11 @@ def save_trained(folder: Path, trainee: Trainee, about: Mapping[str, Any]) -> No
     (folder / "README.md").write_text(_card(info, about), encoding="utf-8")
     raw = dict(info.raw) | {
         **attrs.asdict(trainee.network.config),
-        "torch_dtype": "float32" if small else "bfloat16",
+        "torch_dtype": str(dtype).removeprefix("torch."),
     }
     raw.pop("dtype", None)
+    if "dice_lsp" in raw:
+        raw["dice_lsp"] = {key: value for key, value in raw["dice_lsp"].items() if key != "quantisation"}
     fresh = folder / "config.json.new"
     fresh.write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
     fresh.replace(folder / "config.json")

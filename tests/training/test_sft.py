@@ -308,7 +308,7 @@ def test_a_tuned_checkpoint_has_learned_and_can_be_loaded(micro: Path, tmp_path:
     assert info.decode == load(micro).info.decode
     before = weights_of(micro)
     for name, weight in weights_of(tmp_path / "out").items():
-        assert (weight - learned[name]).abs().max() <= learned[name].abs().max() / 120, name
+        assert torch.equal(weight, learned[name]), name
         assert not torch.equal(weight, before[name])
 
 
@@ -320,7 +320,7 @@ def test_a_checkpoint_of_whole_files_is_tuned_too(micro_dice: Path, tmp_path: Pa
     learned = run.trainee.weights()
     assert set(learned) == set(weights_of(tmp_path / "out"))
     for name, weight in weights_of(tmp_path / "out").items():
-        assert torch.equal(weight, learned[name].bfloat16().float()), name
+        assert torch.equal(weight, learned[name]), name
 
 
 def test_shards_load_as_one(micro_dice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ def test_shards_load_as_one(micro_dice: Path, tmp_path: Path, monkeypatch: pytes
     assert len(list((tmp_path / "out").glob("*.safetensors"))) > 1
     weights = trainee.weights()
     assert all(
-        torch.equal(weight, weights[name].bfloat16().float()) for name, weight in weights_of(tmp_path / "out").items()
+        torch.equal(weight, weights[name]) for name, weight in weights_of(tmp_path / "out").items()
     )
     monkeypatch.setattr(module, "SHARD_BYTES", 1 << 30)
     save_trained(tmp_path / "out", trainee, {})
@@ -365,6 +365,7 @@ def test_adapters_learn_and_are_merged(micro_dice: Path, tmp_path: Path) -> None
     assert resumed.step == 3
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_steps_of_one(micro: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     options = ["--model", str(micro), "--steps", "2", "--rows", "2", "--row-length", "512", "--cutoff", "200"]
