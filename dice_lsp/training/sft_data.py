@@ -19,7 +19,7 @@ from attrs import define, frozen
 
 from dice_lsp.diffusion.prompt import DiceLayout, Layout
 from dice_lsp.pipeline import fill_request
-from dice_lsp.records import FillRequest
+from dice_lsp.records import Cheating, FillRequest, Unsafe, Wrong
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.training.block_diffusion import Corruption, Row, Sample
@@ -138,18 +138,20 @@ def source_named(name: str, seed: int) -> Source:
         raise TrainingError(f"there is no file {name}: --data takes a file of records, `generated` or `pairs`")
     exchanges = read_exchanges(Path(name))
     if not exchanges:
-        raise TrainingError(f"{name} holds no records, so nothing can be learned from it")
+        raise TrainingError(f"{name} holds no records that were not refused, so nothing can be learned from it")
     return ListSource(exchanges, seed)
 
 
 def read_exchanges(path: Path) -> tuple["Exchange | Conversation", ...]:
-    """The CuKe records of a file. Raises `TrainingError`, one sentence with the line's number."""
+    """The CuKe records of a file but those that the worker refused. Raises `TrainingError`, one sentence with the line's number."""
     from dice_lsp.dataset.cuke import CukeError, read_records, training_request
     from dice_lsp.dataset.exchange import published
 
     exchanges: list[Exchange | Conversation] = []
     try:
         for record in read_records(path):
+            if isinstance(record.verdict, (Wrong, Unsafe, Cheating)):
+                continue
             if record.whole_file or record.reference_kind == "pytorch":
                 both = published(record)
                 exchanges.append(Conversation(both["prompt"], both["response"]))

@@ -331,9 +331,7 @@ def test_shards_load_as_one(micro_dice: Path, tmp_path: Path, monkeypatch: pytes
     save_trained(tmp_path / "out", trainee, {})
     assert len(list((tmp_path / "out").glob("*.safetensors"))) > 1
     weights = trainee.weights()
-    assert all(
-        torch.equal(weight, weights[name]) for name, weight in weights_of(tmp_path / "out").items()
-    )
+    assert all(torch.equal(weight, weights[name]) for name, weight in weights_of(tmp_path / "out").items())
     monkeypatch.setattr(module, "SHARD_BYTES", 1 << 30)
     save_trained(tmp_path / "out", trainee, {})
     assert [file.name for file in (tmp_path / "out").glob("*.safetensors*")] == ["model.safetensors"]
