@@ -42,7 +42,8 @@ STATE = "state.pt"
 LOG = "log.jsonl"
 LARGE = 500_000_000
 """Weights from which on a network is tuned as the published recipe does it."""
-MAY_CHANGE = {"steps", "minutes", "epochs", "workers", "save_every_min", "log_every", "validate_every", "tensorboard"}
+MAY_CHANGE = {"steps", "minutes", "epochs", "workers", "save_every_min", "log_every", "validate_every", "tensorboard",
+              "keep_state"}  # fmt: skip
 """What may differ between a run and its resumption without changing a step that both have."""
 
 
@@ -81,6 +82,7 @@ class Recipe:
     validate_every: int = 0
     validation: str | None = None
     tensorboard: bool = False
+    keep_state: bool = True
 
     def completed(self, trainee: Trainee, processes: int) -> "Recipe":
         """With a value for everything. Raises `TrainingError` for values that do not fit each other."""
@@ -271,7 +273,7 @@ class Run:
         losses: list[float] = []
         tokens = shown_tokens = 0
         shown_at = began
-        first_step_s = 0.0
+        first_step_s = factor = 0.0
         steps = self.step
         with _interrupts() as interrupted, contextlib.closing(_steps(plan, self.place, recipe)) as source:
             for rows, place in source:
@@ -291,18 +293,11 @@ class Run:
                     first_step_s, tokens, shown_at = time.monotonic() - began, 0, time.monotonic()
                     shown_tokens = 0
                 if self.step % recipe.log_every == 0 or self.step == steps + 1:
-                    fresh = [float(value) for value in sums]
-                    sums.clear()
-                    losses += fresh
                     now = time.monotonic()
                     speed = (tokens - shown_tokens) / max(now - shown_at, 1e-9) if tokens else 0.0
                     shown_tokens, shown_at = tokens, now
-                    if log is not None:
-                        log.write(self.step, losses[-len(fresh) :], factor * float(recipe.lr or 0), speed)
-                        self.say(
-                            f"step {self.step}  loss {sum(fresh) / len(fresh):.4f}  rate x{factor:.3f}  "
-                            f"{speed:.0f} tokens/s  {self.elapsed_s:.0f} s"
-                        )
+                    losses += self._report(sums, log, factor, speed)
+                    sums.clear()
                 if held_out and self.step % recipe.validate_every == 0:
                     value = self.validation_loss(held_out)
                     if log is not None:
@@ -312,8 +307,9 @@ class Run:
                     self.save_state()
                     saved = time.monotonic()
             stopped = bool(interrupted)
-        losses += [float(value) for value in sums]
         self.elapsed_s = before + time.monotonic() - began
+        if sums:
+            losses += self._report(sums, log, factor, tokens / max(time.monotonic() - began - first_step_s, 1e-9))
         if self.step == steps == 0:
             raise TrainingError(
                 f"no step was made: {recipe.rows} rows of at most {recipe.cutoff} tokens a sample do not come together; "
@@ -327,6 +323,17 @@ class Run:
         if log is not None:
             log.close()
         return result
+
+    def _report(self, sums: Sequence[Tensor], log: "_Log | None", factor: float, tokens_per_s: float) -> list[float]:
+        """Write down the losses of the last steps, and return them."""
+        losses = [float(value) for value in sums]
+        if log is not None:
+            log.write(self.step, losses, factor * float(self.recipe.lr or 0), tokens_per_s)
+            self.say(
+                f"step {self.step}  loss {sum(losses) / len(losses):.4f}  rate x{factor:.3f}  "
+                f"{tokens_per_s:.0f} tokens/s  {self.elapsed_s:.0f} s"
+            )
+        return losses
 
     def _progress(self) -> float:
         done = 0.0
@@ -377,7 +384,7 @@ class Run:
 
     def save_state(self) -> None:
         """Everything that the next step depends on, in place of an older state at once."""
-        if self.processes.first:
+        if self.processes.first and self.recipe.keep_state:
             self.out.mkdir(parents=True, exist_ok=True)
             state = {
                 "step": self.step,
@@ -561,6 +568,12 @@ def parser() -> argparse.ArgumentParser:
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--workers", type=int, default=max(0, min(14, (os.cpu_count() or 1) - 2)), help="processes that prepare rows")
     add("--save-every-min", type=float, default=10.0)
+    add(
+        "--no-state",
+        action="store_false",
+        dest="keep_state",
+        help="write no state, which has three times the weights' size",
+    )
     add("--log-every", type=int, default=10, metavar="STEPS")
     add("--validate-every", type=int, default=0, metavar="STEPS")
     add("--validation", metavar="SOURCE", help="held-out records (default: held-out seeds of the generator)")
@@ -588,7 +601,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         memory = f", {result.peak_gib:.1f} GiB at most" if result.peak_gib else ""
         print(f"{result.steps} steps, {result.tokens_per_s:.0f} tokens/s{memory}")
         if result.interrupted:
-            print(f"stopped; the same command with --resume goes on\n{out}")
+            print(
+                "stopped; " + ("the same command with --resume goes on" if run.recipe.keep_state else "it cannot go on")
+            )
             return 130
         print(f"{out}\nnext: dice-lsp infill FILE --model {out}")
     return 0

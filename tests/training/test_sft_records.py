@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dice_lsp.dataset.cuke import write_records
-from dice_lsp.dataset.exchange import exported, imported
+from dice_lsp.dataset.exchange import whole_file_record
 from dice_lsp.diffusion.checkpoint import load
 from dice_lsp.diffusion.prompt import layout_for
 from dice_lsp.records import Wrong
@@ -41,7 +41,7 @@ def test_a_record_asks_as_at_inference_and_answers_with_its_fill(tmp_path: Path)
 
 
 def test_what_was_refused_is_never_learned(tmp_path: Path) -> None:
-    wrong = record("\n    y[0] = 1;\n", verdict=Wrong(None, "y", 1, 0.0, 2.0, "y[1] is 0, expected 2"))
+    wrong = record("\n    y[0] = 1;\n", verdict=Wrong("y", 1, "0", "2", "n=1000", 999, 1000))
     file = written(tmp_path / "records.jsonl", record(), wrong)
     assert [exchange.middle for exchange in read_exchanges(file)] == [BODY]  # type: ignore[union-attr]
     alone = written(tmp_path / "wrong.jsonl", wrong)
@@ -50,13 +50,9 @@ def test_what_was_refused_is_never_learned(tmp_path: Path) -> None:
 
 
 def test_published_files_are_learned_as_they_were_published(tmp_path: Path) -> None:
-    path = tmp_path / "infilling.json"
-    path.write_bytes(exported([record()], "infilling")[0])
-    file = written(tmp_path / "records.jsonl", *imported(path))
-    (exchange,) = read_exchanges(file)
-    assert isinstance(exchange, Conversation)
-    assert BODY.strip() in exchange.response and exchange.response.startswith("```python\n")
-    assert exchange.prompt.count(REFERENCE.strip()) == 1
+    exchange = whole_file_record("Make it fast.", "```python\nimport torch\n```", licence="", source="a.json#0")
+    file = written(tmp_path / "records.jsonl", exchange)
+    assert read_exchanges(file) == (Conversation("Make it fast.", "```python\nimport torch\n```"),)
 
 
 def test_tuning_on_records_ends_after_its_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
