@@ -277,6 +277,8 @@ class Run:
         steps = self.step
         with _interrupts() as interrupted, contextlib.closing(_steps(plan, self.place, recipe)) as source:
             for rows, place in source:
+                if device.type == "cuda" and self.step == steps:
+                    self._compile(rows)
                 self.elapsed_s = before + time.monotonic() - began
                 progress = self._progress()
                 if self.processes.any(progress >= 1 or bool(interrupted)):
@@ -364,6 +366,24 @@ class Run:
             stepper.step()
             stepper.zero_grad(set_to_none=True)
         return processes.sum(total)
+
+    def _compile(self, rows: Sequence[Row]) -> None:
+        """Compile flex attention on a first batch; where that fails, train on with dense masks and say so."""
+        recipe = self.recipe
+        assert recipe.micro_rows is not None and recipe.row_length is not None
+        device = self.processes.device
+        try:
+            self._loss(Batch.of(rows[: recipe.micro_rows], device)).backward()  # type: ignore[no-untyped-call]
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # compilers raise whatever their parts do
+            self.say(
+                "flex attention does not compile here, so masks are dense and steps slower: "
+                f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+            )
+            self.masks = Masks(recipe.micro_rows, recipe.row_length, device, False)
+            self.objective = self.processes.shared(Objective(self.trainee.network, bool(recipe.checkpointing)))
+        self.trainee.network.zero_grad(set_to_none=True)
 
     def _loss(self, batch: Batch) -> Tensor:
         device = self.processes.device
@@ -596,6 +616,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = run.train()
     except (TrainingError, CheckpointError) as error:
         print(f"dice-lsp: {error}", file=sys.stderr)
+        return 2
+    except torch.OutOfMemoryError:
+        print(
+            "dice-lsp: the GPU has too little memory for this run: choose a smaller --micro-rows or --row-length, "
+            "--checkpointing, or adapters (--lora 16)",
+            file=sys.stderr,
+        )
         return 2
     if run.processes.first:
         memory = f", {result.peak_gib:.1f} GiB at most" if result.peak_gib else ""
