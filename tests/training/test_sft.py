@@ -37,7 +37,9 @@ from dice_lsp.training.trainee import TrainingError, load_trainee, save_trained
 from tests.diffusion.small import saxpy_request
 from tests.training.micro import losses_of, weights_of, write_micro, write_micro_dice
 
-MICRO = {"steps": 3, "rows": 2, "row_length": 1024, "chunk": 12, "log_every": 1, "copies": 1, "warmup_steps": 1}
+MICRO = {
+    "steps": 3, "rows": 2, "row_length": 512, "cutoff": 250, "chunk": 12, "log_every": 1, "copies": 1, "warmup_steps": 1,
+}  # fmt: skip
 BODY = "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n) {\n        y[i] = a * x[i] + y[i];\n    }\n"
 
 
@@ -298,7 +300,7 @@ def test_gradients_of_several_passes_are_those_of_one(micro: Path, tmp_path: Pat
 
 
 def test_a_tuned_checkpoint_has_learned_and_can_be_loaded(micro: Path, tmp_path: Path) -> None:
-    run = tune(micro, tmp_path / "out", steps=24, validate_every=12, muon_lr=0.02, lr=3e-3, row_length=512, cutoff=250)
+    run = tune(micro, tmp_path / "out", steps=24, validate_every=12, muon_lr=0.02, lr=3e-3)
     losses = losses_of(tmp_path / "out")
     assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
     lines = (tmp_path / "out" / "log.jsonl").read_text()
@@ -398,7 +400,6 @@ def test_two_processes_make_the_steps_of_one(micro: Path, tmp_path: Path) -> Non
         (["--steps", "1", "--resume"], "there is no run to go on with: leave out --resume"),
         (["--steps", "1", "--data", "missing.jsonl"], "there is no file missing.jsonl"),
         (["--steps", "1", "--cutoff", "9000"], "longer than the 2048 positions of"),
-        (["--steps", "1", "--cutoff", "20", "--rows", "1"], "no step was made"),
     ],
 )
 def test_a_run_that_cannot_begin_says_why_in_a_sentence(
@@ -407,6 +408,11 @@ def test_a_run_that_cannot_begin_says_why_in_a_sentence(
     code = main(["--model", str(micro), "--out", str(tmp_path / "out"), "--workers", "0", "--device", "cpu", *options])
     error = capsys.readouterr().err
     assert code == 2 and error.startswith("dice-lsp: ") and said in error and error.count("\n") == 1
+
+
+def test_a_run_of_which_no_sample_fits_says_so(micro: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no step was made: 2 rows of at most 20 tokens a sample"):
+        tune(micro, tmp_path / "out", cutoff=20)
 
 
 def test_a_run_is_neither_overwritten_nor_gone_on_with_as_another(micro: Path, tmp_path: Path) -> None:
