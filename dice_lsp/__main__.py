@@ -127,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     use.add_argument("name", help="`tiny`, a folder, or the id of a pulled checkpoint")
     use.set_defaults(run=_model_use)
 
-    commands.add_parser("train", help="train the small checkpoint; see `dice-lsp train --help`", add_help=False)
+    commands.add_parser(
+        "train", help="train the small checkpoint (`train --help`) or tune any (`train sft --help`)", add_help=False
+    )
 
     settings = commands.add_parser("settings", help="every setting with its default and meaning")
     settings.add_argument("--markdown", action="store_true", help="as the table of the README")

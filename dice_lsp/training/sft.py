@@ -385,13 +385,13 @@ class Run:
             self.objective = self.processes.shared(Objective(self.trainee.network, bool(recipe.checkpointing)))
         self.trainee.network.zero_grad(set_to_none=True)
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: Batch, alone: bool = False) -> Tensor:
         device = self.processes.device
+        objective = getattr(self.objective, "module", self.objective) if alone else self.objective
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss: Tensor = self.objective(batch, self.masks(batch.fields))
+            loss: Tensor = objective(batch, self.masks(batch.fields))
         return loss
 
-    @torch.no_grad()
     def validation_loss(self, rows: Sequence[Row]) -> float:
         """The mean loss over rows with a fixed noise; every process computes all of it."""
         assert self.recipe.micro_rows is not None
@@ -399,7 +399,9 @@ class Run:
         size = self.recipe.micro_rows
         whole = rows[: len(rows) // size * size]
         for at in range(0, len(whole), size):
-            total += float(self._loss(Batch.of(whole[at : at + size], self.processes.device)))
+            # With gradients, which nobody takes: without them everything would be compiled a second time. And past the
+            # wrapper of several processes, which would wait for the backward pass.
+            total += float(self._loss(Batch.of(whole[at : at + size], self.processes.device), alone=True).detach())
         return total / max(sum(row.weight for row in whole), 1.0)
 
     def save_state(self) -> None:

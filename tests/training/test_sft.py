@@ -370,6 +370,7 @@ def test_two_processes_make_the_steps_of_one(micro: Path, tmp_path: Path) -> Non
     pytest.importorskip("accelerate")
     options = ["--model", str(micro), "--steps", "2", "--rows", "2", "--row-length", "512", "--cutoff", "200"]
     options += ["--log-every", "1", "--workers", "0", "--device", "cpu", "--warmup-steps", "1", "--optimiser", "adamw"]
+    options += ["--validate-every", "1"]
     assert main([*options, "--out", str(tmp_path / "one")]) == 0
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
