@@ -11,7 +11,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); if [ $$n -gt 1 ]; then echo $
 # Where it is set, every server and every child that tests start would read our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format pictures clean
+.PHONY: demo test train-smoke lint format pictures clean
 
 $(VENV)/.ready: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,9 @@ demo: $(VENV)/.ready  ## fill four kernels with the shipped checkpoint and print
 
 test: $(VENV)/.ready  ## every test that this machine can run, in both editors too; VS Code is installed into .vscode-test
 	$(RUN) -m pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder --durations 15
+
+train-smoke: $(VENV)/.ready  ## a few steps of fine-tuning and one of reinforcement on the CPU, which must come out the same twice
+	$(RUN) -m pytest tests/training/test_train_smoke.py --durations 0
 
 lint: $(VENV)/.ready  ## what CI refuses
 	$(RUN) -m ruff check .

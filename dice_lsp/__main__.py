@@ -129,7 +129,9 @@ def _parser() -> argparse.ArgumentParser:
 
     dataset_command.add_parser(commands)
     eval_command.add_parser(commands)
-    commands.add_parser("train", help="train the small checkpoint; see `dice-lsp train --help`", add_help=False)
+    commands.add_parser(
+        "train", help="train the small checkpoint (`train --help`) or tune any (`train sft --help`)", add_help=False
+    )
 
     settings = commands.add_parser("settings", help="every setting with its default and meaning")
     settings.add_argument("--markdown", action="store_true", help="as the table of the README")
@@ -189,6 +191,10 @@ def _worker(arguments: argparse.Namespace) -> int:
 
 
 def _train(options: Sequence[str]) -> int:
+    if options[:1] == ["sft"]:
+        from dice_lsp.training.sft import main as tune
+
+        return tune(options[1:])
     from dice_lsp.training.tiny import main as train_main
 
     train_main(options)

@@ -7,7 +7,7 @@ predicts token i itself. Two ways in: `forward_rows` (any tokens of a pass again
 Shapes: N rows of a batch, T tokens, H query heads, K key-value heads, G = H // K, D head_dim, S slots of the cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -292,24 +292,43 @@ class SDAR(nn.Module):
         hidden = self.hidden_train(input_ids, position_ids, mask)
         return self.logits(hidden if rows is None else hidden[rows])
 
-    def hidden_train(self, input_ids: Tensor, position_ids: Tensor, mask: "Tensor | BlockMask") -> Tensor:
-        """`forward_train` without the vocabulary: `[N, T, hidden]` after the last norm."""
+    def hidden_train(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        mask: "Tensor | BlockMask",
+        run: Callable[..., Tensor] | None = None,
+    ) -> Tensor:
+        """`forward_train` without the vocabulary: `[N, T, hidden]` after the last norm.
+
+        `run(layer_train, layer, x, cos, sin, mask)` takes the place of each layer's plain call: so training compiles a
+        layer, or forgets what it held and computes it again on the way back.
+        """
         x: Tensor = self.model.embed_tokens(input_ids)
         # Under autocast x stays fp32 while the projections are bf16; the tables follow the queries' dtype there.
         cos, sin = self.rope_cos[position_ids].unsqueeze(-2), self.rope_sin[position_ids].unsqueeze(-2)
         for layer in self.layers():
-            attention = layer.self_attn
-            q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
-            q, k = q.to(v.dtype), k.to(v.dtype)
-            seen = attention.attend_masked(q, k.transpose(1, 2), v.transpose(1, 2), mask)
-            x = x + attention.o_proj(seen)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+            if run is None:
+                x = layer_train(layer, x, cos, sin, mask)
+            else:
+                x = run(layer_train, layer, x, cos, sin, mask)
         normed: Tensor = self.model.norm(x)
         return normed
 
     def qwen3_weights(self) -> dict[str, Tensor]:
         """The weights to save, under Qwen3's names."""
         return {name: tensor.detach() for name, tensor in self.state_dict().items()}
+
+
+def layer_train(layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, mask: "Tensor | BlockMask") -> Tensor:
+    """One layer over `[N, T, hidden]` under a mask, without a cache."""
+    attention = layer.self_attn
+    q, k, v = attention.project(layer.input_layernorm(x), cos, sin)
+    q, k = q.to(v.dtype), k.to(v.dtype)
+    seen = attention.attend_masked(q, k.transpose(1, 2), v.transpose(1, 2), mask)
+    x = x + attention.o_proj(seen)
+    added: Tensor = layer.mlp(layer.post_attention_layernorm(x))
+    return x + added
 
 
 def block_mask(tokens: int, block_size: int, device: torch.device | str = "cpu") -> Tensor:

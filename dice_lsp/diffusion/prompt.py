@@ -105,6 +105,13 @@ class Layout(Protocol):
     def reached_suffix(self, request: FillRequest) -> Callable[[list[int]], bool] | None:
         """A test whether the reply has come to the text after the region, or None when an end token says so."""
 
+    def answer(self, request: FillRequest, middle: str) -> list[int]:
+        """What a model that was trained well replies to the prompt of `request`, its first end token included."""
+
+    @property
+    def fill_id(self) -> int:
+        """The token behind the end token, up to the end of the last block."""
+
 
 @frozen
 class PsmLayout:
@@ -122,6 +129,15 @@ class PsmLayout:
 
     def reached_suffix(self, request: FillRequest) -> None:
         return None
+
+    def answer(self, request: FillRequest, middle: str) -> list[int]:
+        request = _with_newlines(request)
+        words = layout_psm.middle_words(middle.replace("\r\n", "\n"), layout_psm.compose(request))
+        return [*self.tokenizer.encode(layout_psm.spell(words)), self.fill_id]
+
+    @property
+    def fill_id(self) -> int:
+        return _known(self.tokenizer, layout_psm.EOM)
 
 
 @frozen
@@ -170,6 +186,35 @@ class DiceLayout:
             return suffix_start(_unwrapped(self.tokenizer.decode(tokens)), suffix) is not None
 
         return reached
+
+    def answer(self, request: FillRequest, middle: str) -> list[int]:
+        """The file from the region on, and the end of the code block, as the published responses are.
+
+        The prompt ends without the white space before the region, so the reply begins with it.
+        """
+        request = _with_newlines(request)
+        before = _tail_lines(request.file_prefix, CONTEXT_CHARACTERS) + request.kernel_prefix
+        after = request.kernel_suffix + _head_lines(request.file_suffix, CONTEXT_CHARACTERS // 4)
+        space = before[len(before.rstrip()) :]
+        text = (space + middle.replace("\r\n", "\n") + after).rstrip() + SOURCE_TAIL + "```"
+        return [*self.tokenizer.encode(_harmless(text)), _known(self.tokenizer, "<|im_end|>")]
+
+    def conversation(self, prompt: str, response: str) -> tuple[list[int], list[int]]:
+        """Prompt and reply of a whole exchange, as the published records hold them."""
+        asked = f"<|im_start|>user\n{_harmless(prompt).rstrip()}<|im_end|>\n<|im_start|>assistant\n\n"
+        reply = self.tokenizer.encode(_harmless(response).strip())
+        return self.tokenizer.encode(asked), [*reply, _known(self.tokenizer, "<|im_end|>")]
+
+    @property
+    def fill_id(self) -> int:
+        return _known(self.tokenizer, "<|endoftext|>")
+
+
+def _known(tokenizer: Tokenizer, token: str) -> int:
+    found = tokenizer.id(token)
+    if found is None:
+        raise CheckpointError(f"the tokenizer has no {token}, which its layout needs: take the checkpoint's own")
+    return found
 
 
 def layout_for(info: CheckpointInfo, tokenizer: Tokenizer, template_file: str | None = None) -> Layout:

@@ -1,6 +1,7 @@
 """Weight-only int8: one scale per row, so that 13 million weights fit a package."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from dice_lsp.diffusion.checkpoint import load as load_checkpoint
 from dice_lsp.diffusion.layout_psm import EOM, MASK, MID, PAD, PRE, SUF
 from dice_lsp.diffusion.model import SDARConfig
 
@@ -80,6 +82,18 @@ def export(folder: Path, config: SDARConfig, weights: dict[str, Tensor], tokeniz
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+def main() -> None:
+    """`python -m dice_lsp.training.export FROM TO`: the int8 form, for shipping, of a small checkpoint that was trained."""
+    source, target = map(Path, sys.argv[1:])
+    loaded = load_checkpoint(source)
+    inner: Tokenizer = loaded.tokenizer.inner  # type: ignore[attr-defined]
+    export(target, loaded.network.config, loaded.network.qwen3_weights(), inner)
+
+
 def load(folder: Path) -> dict[str, Tensor]:
     """The fp32 weights of an exported folder."""
     return dequantise(load_file(folder / "model.safetensors"))
+
+
+if __name__ == "__main__":
+    main()

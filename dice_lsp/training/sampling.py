@@ -6,10 +6,10 @@ import torch
 from attrs import frozen
 
 from dice_lsp.diffusion import registry
-from dice_lsp.diffusion.__main__ import choose_device
 from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, load
 from dice_lsp.diffusion.decode import Decoded, Decoding, End, Schedule
 from dice_lsp.diffusion.fast import fast_network
+from dice_lsp.diffusion.place import choose_place
 from dice_lsp.diffusion.prompt import layout_for
 from dice_lsp.diffusion.rows import RowNetwork
 from dice_lsp.records import DecodeSettings, FillRequest
@@ -32,9 +32,10 @@ class Sampler:
     """A checkpoint that writes fills, in this process. Raises `CheckpointError` for one that cannot be loaded."""
 
     def __init__(self, model: str, device: str = "auto", template: str | None = None) -> None:
-        chosen, self.message = choose_device(model, device)
+        place = choose_place(model, device, "auto")
+        chosen, self.message = place.device, place.message
         self.device = chosen
-        self.loaded: Loaded = load(registry.resolve(model), chosen, model)
+        self.loaded: Loaded = load(registry.resolve(model), chosen, model, place.precision)
         network: RowNetwork = self.loaded.network
         if chosen.startswith("cuda"):
             fast = fast_network(self.loaded.network)
