@@ -1,6 +1,7 @@
 """Decoding on a card: the fast network beside the plain one, and speculation beside the plain loop, in bf16."""
 
 import contextlib
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from dice_lsp.diffusion import registry
 from dice_lsp.diffusion.checkpoint import load
 from dice_lsp.diffusion.decode import Decoding, Schedule
-from dice_lsp.diffusion.fast import FastNetwork, fast_network
+from dice_lsp.diffusion.fast import ROW_BUCKETS, FastNetwork, fast_network
 from dice_lsp.diffusion.model import SDAR
 from dice_lsp.diffusion.precision import int8_rows, is_layer_weight, to_int4
 from dice_lsp.diffusion.prompt import layout_for
@@ -61,6 +62,31 @@ def test_the_fast_network_is_as_near_to_fp32_as_the_plain_one() -> None:
         errors = [float((found - logits[0]).norm() / logits[0].norm()) for found in logits[1:]]
         record("decode", f"{count} rows, distance to fp32", f"plain {errors[0]:.4f}", f"fast {errors[1]:.4f}")
         assert errors[1] <= 1.5 * errors[0] + 1e-3
+
+
+def test_kernels_that_were_prepared_in_idle_time_are_not_compiled_again() -> None:
+    from dice_lsp.diffusion import kernels
+
+    network, fast = shipped()
+    for bucket in ROW_BUCKETS:
+        fast.warm(bucket)
+    assert not fast.refused
+    known = {name: len(cache_of(getattr(kernels, name))) for name in KERNELS}
+    cache = fast.slot_cache(PROMPT + 256)
+    network.forward_rows(prompt_rows(PROMPT), cache, ())
+    for count in (4, 32, 80):
+        fast.forward_rows(state_rows(count, PROMPT, PROMPT + 64, 2000), cache, range(count))
+    assert {name: len(cache_of(getattr(kernels, name))) for name in KERNELS} == known
+
+
+KERNELS = ("linear_kernel", "norm_kernel", "heads_kernel", "attention_kernel", "likeliest_kernel", "summary_kernel")
+"""Those that do not depend on how many slots there are; the one that joins shares does."""
+
+
+def cache_of(kernel: Any) -> dict[Any, Any]:
+    """What was compiled of a kernel on this device."""
+    found: dict[Any, Any] = kernel.device_caches[torch.cuda.current_device()][0]
+    return found
 
 
 def rounded(precision: str) -> tuple[float, float]:
