@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ LARGE = 100_000_000
 """Weights from which on a checkpoint gets the published learning rate."""
 LARGE_LR, SMALL_LR = 1e-6, 2e-5
 MAX_GRADIENT = 1.0
-TRIED = 4
-"""Places that a step asks at most, in multiples of those that shall answer in more than one way."""
+TRIED = 6
+"""Rounds of places that a step asks until enough groups have something to teach."""
 MAX_POSITIONS = 4096
 """Prompt and response together; published responses have at most that many tokens."""
 
@@ -57,7 +58,7 @@ class Recipe:
     minutes: float | None = None
     """A step that would begin after this long does not."""
     places: int = 16
-    """Places of a step that are answered in more than one way; others are asked on top and teach nothing."""
+    """Places of a step whose responses earn differently; others are asked on top, in up to `TRIED` rounds."""
     samples: int = 16
     """Responses to each."""
     updates: int = 2
@@ -197,42 +198,35 @@ class Training:
 
     async def step(self, number: int) -> StepReport:
         """Sample, judge, learn."""
-        began = time.monotonic()
-        wanted, most = self.recipe.places, min(TRIED * self.recipe.places, len(self._curriculum))
-        running: list[tuple[Asked, list[Response], list[asyncio.Task[Reward]]]] = []
-        try:
-            while wanted and len(running) < most:
-                item = self._of_place[self._curriculum.take().key]
-                seed = (self.recipe.seed * 1_000_003 + number) * 1009 + len(running)
-                responses = await asyncio.to_thread(self._actor.sample, item, seed)
-                tasks = [asyncio.create_task(self._rewarded(item, response)) for response in responses]
-                running.append((item, responses, tasks))
-                # Where all responses say the same, no reward can tell them apart.
-                wanted -= len({response.text for response in responses}) > 1
-            sampled = time.monotonic()
-            judged = [(item, responses, await asyncio.gather(*tasks)) for item, responses, tasks in running]
-        finally:
-            for _, _, tasks in running:
-                for task in tasks:
-                    task.cancel()
-        ended = time.monotonic()
         learned: list[Learned] = []
-        groups = 0
         everything: list[Reward] = []
-        for item, responses, rewards in judged:
-            values = [reward for reward, one in zip(rewards, responses, strict=True) for _ in range(one.count)]
-            everything += values
-            scores = advantages([reward.value for reward in values])
-            if scores is None:
-                if values[0].value == 1.0 or (not values[0].value and not await self._solvable(item)):
-                    self._curriculum.retire(item.place)
-                continue
-            groups += 1
-            at = 0
-            for response in responses:
-                if response.trace.learned:
-                    learned.append(Learned(response.trace, scores[at], response.count))
-                at += response.count
+        asked = groups = retired = 0
+        sampled_s = judged_s = 0.0
+        for _ in range(TRIED):
+            # As many as still lack, none twice. Whole rounds, so that the same seed asks the same whoever judges faster.
+            count = min(self.recipe.places - groups, len(self._curriculum) - (asked - retired))
+            if count <= 0:
+                break
+            started = time.monotonic()
+            judged, waited_s = await self._ask(count, (self.recipe.seed * 1_000_003 + number) * 100_003 + asked)
+            asked += count
+            judged_s += waited_s
+            sampled_s += time.monotonic() - started - waited_s
+            for item, responses, rewards in judged:
+                values = [reward for reward, one in zip(rewards, responses, strict=True) for _ in range(one.count)]
+                everything += values
+                scores = advantages([reward.value for reward in values])
+                if scores is not None:
+                    groups += 1
+                    starts = accumulate((response.count for response in responses), initial=0)
+                    learned += [
+                        Learned(response.trace, scores[start], response.count)
+                        for start, response in zip(starts, responses, strict=False)
+                        if response.trace.learned
+                    ]
+                elif values[0].value == 1.0 or (not values[0].value and not await self._solvable(item)):
+                    retired += self._curriculum.retire(item.place)
+        ended = time.monotonic()
         found = await asyncio.to_thread(self._learn, learned, number) if learned else None
         speeds = [reward.speed_up for reward in everything if reward.speed_up is not None]
         return StepReport(
@@ -240,17 +234,34 @@ class Training:
             reward=sum(reward.value for reward in everything) / len(everything),
             verified=sum(reward.kind == "verified" for reward in everything) / len(everything),
             speed_up=sum(speeds) / len(speeds) if speeds else None,
-            asked=len(running),
+            asked=asked,
             groups=groups,
             loss=found[0] if found else None,
             divergence=found[1] if found else None,
             gradient=found[2] if found else None,
             tokens=sum(item.trace.learned * item.count for item in learned),
             kinds=dict(Counter(reward.kind for reward in everything)),
-            sampled_s=sampled - began,
-            judged_s=ended - sampled,
+            sampled_s=sampled_s,
+            judged_s=judged_s,
             learned_s=time.monotonic() - ended,
         )
+
+    async def _ask(self, count: int, seed: int) -> tuple[list[tuple[Asked, list[Response], list[Reward]]], float]:
+        """The next places with their responses and rewards, and how long these were waited for after the last response."""
+        running: list[tuple[Asked, list[Response], list[asyncio.Task[Reward]]]] = []
+        try:
+            for index in range(count):
+                item = self._of_place[self._curriculum.take().key]
+                responses = await asyncio.to_thread(self._actor.sample, item, seed + index)
+                tasks = [asyncio.create_task(self._rewarded(item, response)) for response in responses]
+                running.append((item, responses, tasks))
+            sampled = time.monotonic()
+            judged = [(item, responses, await asyncio.gather(*tasks)) for item, responses, tasks in running]
+        finally:
+            for _, _, tasks in running:
+                for task in tasks:
+                    task.cancel()
+        return judged, time.monotonic() - sampled
 
     async def _rewarded(self, item: Asked, response: Response) -> Reward:
         return UNFINISHED if response.text is None else await self._referee.reward(item.place, response.text)

@@ -225,10 +225,12 @@ class Curriculum:
         self._at += 1
         return place
 
-    def retire(self, place: Place) -> None:
-        """Do not ask this place again; the last one stays."""
-        if len(self._order) > 1 and place in self._order:
-            index = self._order.index(place)
-            self._at %= len(self._order)
-            del self._order[index]
-            self._at -= index < self._at
+    def retire(self, place: Place) -> bool:
+        """Do not ask this place again; False for the last one, which stays."""
+        if len(self._order) == 1 or place not in self._order:
+            return False
+        index = self._order.index(place)
+        self._at %= len(self._order)
+        del self._order[index]
+        self._at -= index < self._at
+        return True

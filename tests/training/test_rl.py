@@ -183,7 +183,7 @@ def test_a_task_whose_own_kernel_is_wrong_is_left_out(
 
     # An untrained policy earns nothing anywhere, so both tasks are looked at: one is to blame itself.
     first, second = asyncio.run(steps())
-    assert first.reward == 0.0
+    assert first.reward == 0.0 and first.asked == 2
     assert capsys.readouterr().out.splitlines().count("wrong is left out: its own kernel is wrong") == 1
     assert second.asked == 1
 
@@ -292,11 +292,10 @@ def test_easy_places_come_first_and_solved_ones_no_more(task: RlTask) -> None:
     order = take(len(distinct))
     assert [place.difficulty for place in order] == sorted(place.difficulty for place in distinct)
     assert take(2) == order[:2], "and again from the beginning"
-    plan.retire(order[1])
-    plan.retire(order[3])
+    assert plan.retire(order[1]) and plan.retire(order[3]) and not plan.retire(order[3])
     assert take(len(distinct)) == [order[2], *order[4:], order[0], order[2], order[4]]
     single = Curriculum(order[:1])
-    single.retire(order[0])
+    assert not single.retire(order[0])
     assert single.take() == single.take() == order[0], "the last one stays"
 
 
