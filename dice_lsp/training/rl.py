@@ -28,6 +28,7 @@ from attrs import frozen
 from torch import Tensor
 
 from dice_lsp.config import Settings
+from dice_lsp.dataset.cuke import CukeError
 from dice_lsp.diffusion import registry
 from dice_lsp.diffusion.checkpoint import CheckpointError, CheckpointInfo, read
 from dice_lsp.diffusion.reveal import Schedule
@@ -432,7 +433,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return asyncio.run(_train(arguments))
-    except (CheckpointError, TaskError, TrainingError, ValueError, ChildDied, ChildError) as error:
+    except (CheckpointError, CukeError, TaskError, TrainingError, ValueError, ChildDied, ChildError) as error:
         print(f"dice-lsp train rl: {error}", file=sys.stderr)
         return 2
 
