@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 from attrs import frozen
 
-from dice_lsp.dataset.cuke import read_records
+from dice_lsp.dataset.cuke import read_records, with_directive
 from dice_lsp.pipeline import fill_request
 from dice_lsp.records import Document, FillRequest, Kernel, LaunchSpec, Region
 from dice_lsp.source.kernels import comment_start, parse
@@ -178,12 +178,14 @@ def record_tasks(path: Path) -> list[RlTask]:
     """One task of each CuKe record that is a `.cu` file; raises what `read_records` raises."""
     found = []
     for number, record in enumerate(read_records(path)):
-        if record.whole_file:
+        kernel = next((item for item in parse(record.text).kernels if item.id == record.kernel), None)
+        if record.whole_file or kernel is None:
             continue
-        text = record.text
-        rival = record.prefix + record.rival + record.suffix if record.rival else text
-        name = record.kernel.rpartition("::")[2]
-        found.append(RlTask(f"{path.stem}-{number}", record.source.partition(":")[0], name, text, rival))
+        texts = [record.text, record.prefix + record.rival + record.suffix if record.rival else record.text]
+        if record.directive:
+            # In both the kernel begins at the same place: what differs lies inside it.
+            texts = [with_directive(text, kernel, record.directive) for text in texts]
+        found.append(RlTask(f"{path.stem}-{number}", record.source.partition(":")[0], kernel.name, *texts))
     if not found:
         raise TaskError(f"{path} has no record of a kernel in a file: look at it with `dice-lsp dataset list {path}`")
     return found

@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from dice_lsp.config import Settings
+from dice_lsp.dataset.cuke import CukeError, write_records
 from dice_lsp.diffusion.checkpoint import load
 from dice_lsp.diffusion.decode import Decoding
 from dice_lsp.diffusion.layout_psm import MASK
@@ -36,6 +37,7 @@ from dice_lsp.training.rl_tasks import (
 from dice_lsp.training.rollouts import Actor, Asked, overwrite
 from dice_lsp.training.traces import Trace, batches_of, log_probabilities, trace_row
 from dice_lsp.training.trainee import Trainee, load_trainee, save_trained
+from tests.dataset import making
 from tests.diffusion.small import write_checkpoint
 from tests.hostile_table import HOSTILE
 
@@ -317,6 +319,26 @@ def test_tasks_come_from_seeds_folders_and_nowhere_else(tmp_path: Path, task: Rl
         tasks_from(str(tmp_path / "empty"), 5, 0)
     with pytest.raises(TaskError, match="there are no tasks at nowhere"):
         tasks_from("nowhere", 5, 0)
+
+
+def test_records_are_tasks_with_their_rival_and_their_directive(tmp_path: Path) -> None:
+    told = making.source(making.BODY)
+    records = [
+        making.record(),
+        making.record(rival=""),
+        making.record(directive="", extra=making.DIRECTIVE, measured=told),
+    ]
+    write_records(tmp_path / "mine.jsonl", records)
+    found = {item.name: item for item in tasks_from(str(tmp_path / "mine.jsonl"), 9, 0)}
+    assert sorted(found) == ["mine-0", "mine-1", "mine-2"] and {item.family for item in found.values()} == {"family"}
+    assert found["mine-0"].text == told and found["mine-0"].baseline == making.source(making.RIVAL)
+    assert found["mine-1"].baseline == found["mine-1"].text
+    for item in found.values():
+        place = place_of(item, Stage.GENERATE, 0)
+        assert place is not None and place.spec.launchable and place.region.middle == making.BODY
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    with pytest.raises(CukeError):
+        tasks_from(str(tmp_path / "bad.jsonl"), 9, 0)
 
 
 def test_the_command_says_what_is_wrong_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
