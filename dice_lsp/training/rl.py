@@ -343,7 +343,9 @@ async def run(training: Training, out: Path, about: dict[str, Any]) -> list[Step
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dice-lsp train rl", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="dice-lsp train rl", description="Reinforcement learning with the worker as the judge."
+    )
     parser.add_argument("--stage", choices=[stage.value for stage in Stage], default=Stage.INFILL.value)
     parser.add_argument("--model", default="tiny", help="checkpoint to start from: `tiny`, a folder, or a pulled name")
     parser.add_argument("--out", required=True, type=Path, help="folder of the checkpoint that comes out")
@@ -358,9 +360,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--minutes", type=float, help="begin no step after this long")
-    parser.add_argument(
-        "--places", type=int, default=16, help="places of a step that are answered in more than one way"
-    )
+    parser.add_argument("--places", type=int, default=16, help="places of a step whose responses earn differently")
     parser.add_argument("--samples", type=int, default=16, help="responses to each")
     parser.add_argument("--updates", type=int, default=2, help="optimiser steps of a step")
     parser.add_argument(
