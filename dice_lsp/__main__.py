@@ -195,6 +195,10 @@ def _train(options: Sequence[str]) -> int:
         from dice_lsp.training.sft import main as tune
 
         return tune(options[1:])
+    if options[:1] == ["rl"]:
+        from dice_lsp.training.rl import main as reinforce
+
+        return reinforce(options[1:])
     from dice_lsp.training.tiny import main as train_main
 
     train_main(options)

@@ -55,6 +55,10 @@ class Decoded:
     forwards: int
     """Passes that this candidate took part in, its share of the prefill included."""
     end: End
+    tail: tuple[int, ...] = ()
+    """The end token and what follows it in its block; masks where nothing had been revealed when decoding ended."""
+    tail_steps: tuple[int, ...] = ()
+    """Of the tail's tokens, as `steps`; meaningless for masks. With it the states of the last block can be rebuilt."""
 
 
 @define(eq=False)
@@ -483,6 +487,8 @@ class Decoding:
             tuple(branch.history_steps[:length]),
             branch.forwards,
             end,
+            tuple(branch.history[length:]),
+            tuple(branch.history_steps[length:]),
         )
         self._decoded.append(result)
         self.tokens += len(result.tokens) * len(result.candidates)
