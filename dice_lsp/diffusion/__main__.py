@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 
 from dice_lsp.diffusion import registry
 from dice_lsp.diffusion.checkpoint import CheckpointError, Loaded, first_line, load
-from dice_lsp.diffusion.place import Place, choose_place
+from dice_lsp.diffusion.place import Place, choose_place, rows_that_fit
 from dice_lsp.lease import InUse, Lease
 from dice_lsp.process import Job, serve
 from dice_lsp.records import Candidate, DecodeSettings, DecodeStats, FillRequest, from_wire, to_wire
@@ -197,13 +197,17 @@ class Models:
         prompt = layout.prompt(request, budget)
         deadline = None if request.budget_s is None else started + request.budget_s
         wanted = request.candidates if schedule.temperature > 0 else 1
+        # Those of a time budget come one after another: nobody knows how many there will be.
+        together = wanted if deadline is None else min(wanted, ROWS_OF_A_BUDGET)
+        network = resident.network
+        longest = schedule.max_new_tokens + 2 * schedule.block_size
+        rows = rows_that_fit(network.config, network.dtype.itemsize, together, len(prompt), longest, resident.device)
         decoding = Decoding(
-            resident.network,
+            network,
             prompt,
             schedule,
             stop_ids=info.stop_ids,
-            # Those of a time budget come one after another: nobody knows how many there will be.
-            rows=wanted if deadline is None else min(wanted, ROWS_OF_A_BUDGET),
+            rows=rows,
             seed=request.seed,
             reached_suffix=layout.reached_suffix(request),
             check=check,

@@ -7,11 +7,15 @@ from attrs import frozen
 
 from dice_lsp.diffusion import registry
 from dice_lsp.diffusion.checkpoint import CheckpointError, network_config, read
-from dice_lsp.diffusion.precision import PRECISIONS, Precision, needed_bytes
+from dice_lsp.diffusion.precision import PRECISIONS, Precision, needed_bytes, slot_bytes
 from dice_lsp.diffusion.sizes import SDARConfig
 
 SMALL_PARAMETERS = 50_000_000
 """Below this the CPU is fast enough, and the GPU stays free for the kernels that are timed there."""
+
+
+FREE_SHARE = 0.5
+"""Of the memory that is free, what the cache of a fill may take: while it grows, the one before is still there."""
 
 
 @frozen
@@ -106,6 +110,27 @@ def _what_fits(config: SDARConfig, refused: Precision, kind: str, free: int) -> 
         if needed_bytes(config, choice, kind) <= free:
             return f"; dice.modelPrecision {choice} would fit"
     return ""
+
+
+def rows_that_fit(config: SDARConfig, number_bytes: int, wanted: int, prompt: int, longest: int, device: str) -> int:
+    """How many candidates of up to `longest` tokens are decoded side by side, of those wanted; the others join as these end.
+
+    At least one: `needed_bytes` counted on that.
+    """
+    free = _free_bytes(device)
+    if free is None:
+        return wanted
+    return max(1, min(wanted, int(FREE_SHARE * free // slot_bytes(config, number_bytes) - prompt) // longest))
+
+
+def _free_bytes(device: str) -> int | None:
+    if device == "cpu":
+        return _available_bytes()
+    import torch
+
+    # What torch holds without using it is free to us.
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def _available_bytes() -> int | None:

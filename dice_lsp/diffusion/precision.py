@@ -22,7 +22,7 @@ WEIGHT_BYTES: dict[Precision, float] = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "
 INT4_GROUP = 128
 
 CACHE_SLOTS = 4096
-"""Slots of the cache that are counted on: a long prompt and several candidates."""
+"""Slots of the cache that are counted on: a long prompt and one long candidate. More candidates at once take what is free."""
 
 PASS_BYTES = {"cpu": 256 << 20, "cuda": 768 << 20}
 """What passes need beside weights and cache: logits of 96 rows, the buffers of graphs, a prompt's activations."""
@@ -44,8 +44,12 @@ def needed_bytes(config: SDARConfig, precision: Precision, device_type: str) -> 
         for name, shape in config.weight_shapes().items()
     )
     slots = min(CACHE_SLOTS, config.max_position_embeddings)
-    cache = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * slots * plain
-    return int(weights) + cache + PASS_BYTES[device_type]
+    return int(weights) + slots * slot_bytes(config, plain) + PASS_BYTES[device_type]
+
+
+def slot_bytes(config: SDARConfig, number_bytes: int) -> int:
+    """Keys and values of one token, in numbers of this many bytes."""
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * number_bytes
 
 
 def int8_rows(weight: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:

@@ -105,6 +105,17 @@ def test_the_precision_that_fits_is_taken_and_what_would_fit_is_said(
     assert words in found.message if words else not found.message
 
 
+def test_candidates_side_by_side_are_as_many_as_fit(monkeypatch):
+    # A token of 8B takes 144 KiB in 16 bits, so 2048 of them 0.28 GiB; half of what is free is taken.
+    def rows(free: float) -> int:
+        monkeypatch.setattr(place, "_free_bytes", lambda device: int(free * 2**30))
+        return place.rows_that_fit(DICE_8B, 2, 8, 1024, 2048, "cuda:0")
+
+    assert [rows(free) for free in (0.1, 1, 2, 4, 8)] == [1, 1, 3, 6, 8]
+    monkeypatch.setattr(place, "_free_bytes", lambda device: None)
+    assert place.rows_that_fit(DICE_8B, 2, 8, 1024, 2048, "cpu") == 8
+
+
 def test_memory_of_the_host_that_does_not_suffice(monkeypatch):
     machine = Machine(monkeypatch)
     machine.has(24)
