@@ -186,7 +186,11 @@ async def _checkpoint(settings: Settings) -> Finding:
         return Finding("missing", "checkpoint", str(error), "dice-lsp model list")
     finally:
         await model.close()
-    return Finding("ok", "checkpoint", f"{info.checkpoint}: {info.parameters / 1e6:.1f} M parameters on {info.device}")
+    return Finding(
+        "ok",
+        "checkpoint",
+        f"{info.checkpoint}: {info.parameters / 1e6:.1f} M parameters in {info.precision} on {info.device}",
+    )
 
 
 def _editors() -> list[Finding]:

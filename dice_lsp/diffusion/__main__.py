@@ -318,6 +318,7 @@ def _description(resident: _Resident) -> dict[str, Any]:
         "checkpoint": info.name,
         "layout": info.layout,
         "device": resident.device,
+        "precision": resident.loaded.precision,
         "parameters": resident.loaded.network.config.parameters,
         "message": resident.message or _without_kernels(resident),
     }

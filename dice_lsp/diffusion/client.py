@@ -28,6 +28,8 @@ class ModelInfo:
     layout: str
     device: str
     """`cpu`, `cuda:0`, ..."""
+    precision: str
+    """`fp32`, `bf16`, `int8` or `int4`."""
     parameters: int
     message: str
     """Something to tell the user once, e.g. why the CPU is used; mostly empty."""
