@@ -99,10 +99,15 @@ def tiling(
     shares = 1
     if not gated and layer != "head":
         # Sums of shares are written and read again for every row: more of them only where tiles alone are too few.
-        for count in (2,) if layer == "qkv" or (many and tiles > processors / 3) else (2, 4):
-            if tiles * shares >= 1.9 * processors or inputs % (count * inner):
-                break
-            shares = count
+        choices = [count for count in (1, 2, 4) if inputs % (count * inner) == 0]
+        if many:
+            # One program fills a multiprocessor, so all should run at once; where that leaves many idle, two smaller ones.
+            shares = max(count for count in choices if count == 1 or tiles * count <= processors)
+            if tiles * shares < 0.7 * processors and shares < choices[-1]:
+                shares, stages = 2 * shares, min(3, stages)
+        else:
+            most = 2 if layer == "qkv" else 4
+            shares = next((c for c in choices if tiles * c >= 1.9 * processors or c == most), choices[-1])
     return Tiling(64, inner, shares, stages, late=not many and layer in ("o", "gate_up", "down"))
 
 
