@@ -23,7 +23,7 @@ CHILD = """
             os._exit(3)
         if params["model"] == "missing":
             return {{"refused": "there is no such model; pull it first"}}
-        return {{"checkpoint": "slow", "layout": "", "device": "cpu", "parameters": 1, "message": ""}}
+        return {{"checkpoint": "slow", "layout": "", "device": "cpu", "precision": "fp32", "parameters": 1, "message": ""}}
 
     def fill(params, job):
         stats = {{"elapsed_ms": 1.0, "forwards": 1, "tokens": 1, "checkpoint": "slow", "device": "cpu"}}
