@@ -58,6 +58,7 @@ from dice_lsp.records import (
 )
 from dice_lsp.source.closing import close_blocks
 from dice_lsp.source.embedded import unit
+from dice_lsp.source.flags import DeviceFlags
 from dice_lsp.source.kernels import SourceModel, comment_start, parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.source.python_calls import calls_of
@@ -382,24 +383,39 @@ class Engine:
         verify: bool,
         benchmark: bool = False,
     ) -> JudgeJob:
-        flags = found.flags
-        return JudgeJob(
-            text=unit(document, kernel.start).text,
-            path=path,
-            kernel=kernel,
-            spec=spec,
-            arch=settings.arch,
-            flags=flags.flags,
-            include_dirs=flags.include_dirs,
-            pre_includes=flags.pre_includes,
-            includer=flags.includer,
-            architectures=flags.architectures,
-            seed=settings.seed,
-            verify=verify,
-            benchmark=benchmark,
-            compile_deadline_s=settings.compile_deadline_s,
-            run_deadline_s=settings.run_deadline_s,
-        )
+        text = unit(document, kernel.start).text
+        return judge_job(text, path, kernel, spec, found.flags, settings, verify=verify, benchmark=benchmark)
+
+
+def judge_job(
+    text: str,
+    path: str,
+    kernel: Kernel,
+    spec: LaunchSpec,
+    flags: DeviceFlags,
+    settings: Settings,
+    *,
+    verify: bool,
+    benchmark: bool,
+) -> JudgeJob:
+    """What the worker is asked about a kernel, compiled with these flags and judged as the settings say."""
+    return JudgeJob(
+        text=text,
+        path=path,
+        kernel=kernel,
+        spec=spec,
+        arch=settings.arch,
+        flags=flags.flags,
+        include_dirs=flags.include_dirs,
+        pre_includes=flags.pre_includes,
+        includer=flags.includer,
+        architectures=flags.architectures,
+        seed=settings.seed,
+        verify=verify,
+        benchmark=benchmark,
+        compile_deadline_s=settings.compile_deadline_s,
+        run_deadline_s=settings.run_deadline_s,
+    )
 
 
 def _decode_settings(settings: Settings) -> DecodeSettings:

@@ -22,6 +22,7 @@ from dice_lsp.dataset.cuke import (
     with_directive,
 )
 from dice_lsp.flag_finder import shared_finder
+from dice_lsp.pipeline import judge_job
 from dice_lsp.process import ChildDied, ChildError
 from dice_lsp.records import (
     Ambiguous,
@@ -119,25 +120,13 @@ def job_of(record: CukeRecord, settings: Settings) -> JudgeJob | str:
     # Only a file of this machine's own has a project whose flags and headers it needs.
     flags = shared_finder().find(path, settings).flags if path else device_flags(_nowhere(), settings, None)
     compared = has_code(record.rival)
-    return JudgeJob(
-        text=text,
-        path=path or _nowhere(),
-        kernel=kernel,
-        spec=launch_spec(text, kernel, parse(text)),
+    spec = launch_spec(text, kernel, parse(text))
+    benchmark = settings.benchmark
+    return attrs.evolve(
+        judge_job(text, path or _nowhere(), kernel, spec, flags, settings, verify=True, benchmark=benchmark),
         baseline_text=before if compared else None,
         baseline_kernel=rival if compared else None,
         reference_text=before,
-        arch=settings.arch,
-        flags=flags.flags,
-        include_dirs=flags.include_dirs,
-        pre_includes=flags.pre_includes,
-        includer=flags.includer,
-        architectures=flags.architectures,
-        seed=settings.seed,
-        verify=True,
-        benchmark=settings.benchmark,
-        compile_deadline_s=settings.compile_deadline_s,
-        run_deadline_s=settings.run_deadline_s,
     )
 
 

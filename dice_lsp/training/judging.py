@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 import attrs
 
 from dice_lsp.config import Settings
+from dice_lsp.pipeline import judge_job
 from dice_lsp.records import Judged, JudgeJob, Unverified, Verified
+from dice_lsp.source.flags import DeviceFlags
 from dice_lsp.source.kernels import parse
 from dice_lsp.source.launches import launch_spec
 from dice_lsp.worker.client import WorkerClient
@@ -25,18 +27,9 @@ def job_of(
     found = [item for item in model.kernels if item.name == kernel]
     if len(found) != 1:
         raise ValueError(f"{path} has {len(found)} kernels called {kernel}, it must have one")
-    return JudgeJob(
-        text=text,
-        path=path,
-        kernel=found[0],
-        spec=launch_spec(text, found[0], model),
-        arch=settings.arch,
-        seed=settings.seed,
-        verify=verify,
-        benchmark=benchmark,
-        compile_deadline_s=settings.compile_deadline_s,
-        run_deadline_s=settings.run_deadline_s,
-    )
+    spec = launch_spec(text, found[0], model)
+    no_flags = DeviceFlags((), (), ())
+    return judge_job(text, path, found[0], spec, no_flags, settings, verify=verify, benchmark=benchmark)
 
 
 def beside(job: JudgeJob, rival_text: str) -> JudgeJob:
