@@ -156,7 +156,8 @@ class Models:
 
             fast = fast_network(loaded.network)
             if isinstance(fast, str):
-                message = f"{model} runs without its fast kernels on {place.device}: {fast}"
+                slow = f"{model} runs without its fast kernels on {place.device}: {fast}"
+                message = f"{message}; {slow}" if message else slow
             else:
                 network = fast
                 cold = list(reversed(ROW_BUCKETS))

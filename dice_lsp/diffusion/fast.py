@@ -195,8 +195,7 @@ class FastNetwork:
                     self._refuse(error)
                     return self.network.forward_rows(rows, cache, wanted)
             made.graph.replay()
-            self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._sent.record()
+            self._mark_sent()
             return _first(made.seen, asked)
 
     def warm(self, bucket: int) -> None:
@@ -209,8 +208,13 @@ class FastNetwork:
             self._fill(Rows.of([0] * bucket, numbers, numbers, [[(0, bucket)]] * bucket), cache, (), bucket)
             try:
                 self._run(cache, bucket, SLOT_BUCKET)
+                self._mark_sent()
             except self.kernels.CANNOT as error:
                 self._refuse(error)
+
+    def _mark_sent(self) -> None:
+        self._sent = self._sent or torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._sent.record()
 
     def _refuse(self, error: Exception) -> None:
         self.refused = str(error).partition("\n")[0]
